@@ -171,17 +171,9 @@ class Crowd:
     def upload(self, sample: Sample, uploads: Uploads) -> None:
         """Our vector, and what it takes to add it up, for everybody who sends one."""
         values = np.arange(self.entries, dtype=np.int64) % 1000
-        messages = sample.client(lambda: list(self.client.contribute(1, [values])))
-        decode = bell.decode if self.name != "lightsecagg" else light.decode
-
-        sent = [[addressed(message, client) for message in messages] for client in range(FEW)]
-
-        def take(client: int) -> None:
-            for message in sent[client]:
-                uploads.take(decode(message))  # type: ignore[arg-type]
-
-        sample.up(messages)
-        sample.each(take, self.survivors)
+        packed = sample.client(lambda: b"".join(self.client.contribute(1, [values])))
+        sample.up([packed])
+        sample.each(lambda client: uploads.take(client, packed), self.survivors)
 
 
 def shape_of(entries: int) -> VectorShape:

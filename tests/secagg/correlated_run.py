@@ -60,8 +60,11 @@ class Run:
     def contribute(self, number: int, gone: Collection[int] = ()) -> None:
         """Send the vectors of all requested clients that are not gone."""
         for client in sorted(self.server.waiting_for() - set(gone)):
-            for message in self.clients[client].contribute(number, [self.vector(client, number)]):
-                self.server.receive(client, message)
+            self.server.add_vector(
+                client,
+                number,
+                b"".join(self.clients[client].contribute(number, [self.vector(client, number)])),
+            )
 
     def open(self) -> NDArray[np.int64]:
         step = self.server.step

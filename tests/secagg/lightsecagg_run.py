@@ -69,8 +69,11 @@ class Run:
             self.server.receive(client, reply)
         if step.phase is Phase.INPUT:
             for client in sorted(self.server.waiting_for() - set(but)):
-                for raw in self.session(client).contribute(step.sum_number, [vector(client)]):
-                    self.server.receive(client, raw)
+                self.server.add_vector(
+                    client,
+                    step.sum_number,
+                    b"".join(self.session(client).contribute(step.sum_number, [vector(client)])),
+                )
         return replies
 
     def session(self, client: int) -> ClientSession:

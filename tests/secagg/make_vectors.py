@@ -1,6 +1,6 @@
 """Write the test vectors of secure aggregation; the output is reproducible.
 
-    python tests/secagg/make_vectors.py
+    PYTHONPATH=tests python -m secagg.make_vectors
 
 primitives.json  each building block on its own
 run.json         a whole run: what every client draws, receives, answers and contributes;
@@ -249,17 +249,16 @@ def good_run(
         for client in sorted(server.waiting_for() - {DROPPED}):
             values = values_of(client, number, shapes[number - 1])
             vector, asked = [np.array(values)], asked_in(number)
-            masked = list(sessions[client].contribute(number, vector, asked))
+            packed = b"".join(sessions[client].contribute(number, vector, asked))
             steps[client].append(
                 {
                     "contribute": number,
                     "values": values,
                     "asked": asked.hex(),
-                    "messages": [message.hex() for message in masked],
+                    "vector": packed.hex(),
                 }
             )
-            for message in masked:
-                server.receive(client, message)
+            server.add_vector(client, number, packed)
 
     sums, survivors = [], []
     while (step := server.step) is not None:

@@ -15,7 +15,7 @@ from privirec.secagg.bell2020.messages import (
     Survivors,
     Unmask,
 )
-from privirec.secagg.messages import Announce, Masked, ProtocolMessage
+from privirec.secagg.messages import Announce, ProtocolMessage
 from privirec.secagg.parameters import ServerModel, Statement
 from privirec.secagg.ring import VectorShape
 
@@ -93,9 +93,6 @@ def messages(draw: st.DrawFn) -> ProtocolMessage:
             SealedShares(peer, draw(strings(12)), draw(strings(size))) for peer in draw(id_lists)
         ]
         return Deliver(run, client, tuple(shares))
-    if kind == 6:
-        offset = draw(st.integers(0, 2**64 - 1))
-        return Masked(run, number, client, offset, draw(st.binary(max_size=50)))
     if kind == 7:
         return Survivors(run, number, client, draw(st.binary(max_size=20)))
     if kind == 9:

@@ -116,8 +116,9 @@ def opened(
             run.server.receive(client, reply)
     run.answer(run.next_messages())
     for client in run.server.waiting_for() - set(dropped):
-        for message in run.clients[client].contribute(1, [vector(client)]):
-            run.server.receive(client, message)
+        run.server.add_vector(
+            client, 1, b"".join(run.clients[client].contribute(1, [vector(client)]))
+        )
     run.recover()
     return run
 

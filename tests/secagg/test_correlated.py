@@ -24,9 +24,9 @@ from privirec.extra.correlated.levels import (
 from privirec.secagg import ClientPolicy, LocalFederation, ServerSettings, Statement, protocol
 from privirec.secagg.errors import (
     BadContribution,
-    BrokenUpload,
     CohortChanged,
     CohortTooSmall,
+    MalformedMessage,
     OutOfOrder,
     ParametersInfeasible,
     ProtocolError,
@@ -164,7 +164,7 @@ def test_noise_is_fresh_for_every_sum_and_run() -> None:
         found = []
         for number in (1, 2):
             (message,) = run.clients[3].contribute(number, [run.vector(3, 1)])
-            found.append(wire.ring.decode_signed(wire.ring.unpack(message[34:], LONG.length)))
+            found.append(wire.ring.decode_signed(wire.ring.unpack(message, LONG.length)))
             found[-1] -= run.vector(3, 1) << -run.announce().noise[0].unit
         return found
 
@@ -182,10 +182,8 @@ def test_an_upload_is_blurred_far_beyond_an_entry() -> None:
     assert level.pair >= 20  # entries are 0 and 1, the sum at most 40: no client may drop out
     wire = run.server.wire_shape(1)
     for client in (0, 39):
-        messages = list(run.clients[client].contribute(1, [run.vector(client)]))
-        words = np.concatenate(
-            [wire.ring.unpack(m[34:], (len(m) - 34) * 8 // wire.width) for m in messages]
-        )
+        packed = b"".join(run.clients[client].contribute(1, [run.vector(client)]))
+        words = wire.ring.unpack(packed, 5000)
         assert np.corrcoef(words.astype(float), run.vector(client))[0, 1] < 5 / sqrt(5000)
 
 
@@ -271,8 +269,9 @@ def test_the_largest_vectors_do_not_wrap_round() -> None:
     for sign in (1, -1):
         run = started(clients=8, shapes=(shape,), shares=(0.1, 0.25), block_entries=4096)
         for client in range(2, 8):
-            for message in run.clients[client].contribute(1, [np.full(5000, sign * 127)]):
-                run.server.receive(client, message)
+            run.server.add_vector(
+                client, 1, b"".join(run.clients[client].contribute(1, [np.full(5000, sign * 127)]))
+            )
         error = run.open() - sign * 6 * 127
         assert np.abs(error).max() < 7 * run.server.deviation
 
@@ -330,23 +329,13 @@ def test_a_client_missing_from_a_later_sum_ends_the_run() -> None:
 
 def test_half_an_upload_is_no_upload() -> None:
     run = started(NEARLY_NONE)
-    messages = list(run.clients[5].contribute(1, [run.vector(5)]))
-    for message in messages[:-1]:
-        run.server.receive(5, message)
+    packed = b"".join(run.clients[5].contribute(1, [run.vector(5)]))
+    with pytest.raises(MalformedMessage):
+        run.server.add_vector(5, 1, packed[: len(packed) // 2])
     run.contribute(1, gone=(5,))
     assert np.array_equal(run.open(), run.exact(gone=(5,)))
     with pytest.raises(OutOfOrder):
-        run.server.receive(5, messages[-1])
-
-
-def test_without_a_spool_half_an_upload_ends_the_run() -> None:
-    run = started()
-    run.server._uploads._new_spool = None  # type: ignore[union-attr]
-    messages = list(run.clients[5].contribute(1, [run.vector(5)]))
-    run.server.receive(5, messages[0])
-    run.contribute(1, gone=(5,))
-    with pytest.raises(BrokenUpload):
-        run.open()
+        run.server.add_vector(5, 1, packed)
 
 
 def test_a_sum_that_is_known_can_be_skipped() -> None:
@@ -441,9 +430,9 @@ def test_clients_can_be_stored_at_every_point(when: int) -> None:
         sent: list[bytes] = []
         for number in (1, 2):
             for client in range(12):
-                sent += run.clients[client].contribute(number, [run.vector(client, number)])
-            for message in sent[-12 * 5 :]:
-                run.server.receive(int.from_bytes(message[22:26], "big"), message)
+                vector = [run.vector(client, number)]
+                sent.append(b"".join(run.clients[client].contribute(number, vector)))
+                run.server.add_vector(client, number, sent[-1])
             sent.append(run.server.open_sum().tobytes())
             restart(run, 2 + number)
         return sent
@@ -592,10 +581,9 @@ def test_an_exact_run_over_a_bad_network(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_strangers_are_not_summed() -> None:
     run = start().join(silent=(3,)).tell()
-    (message, *_) = run.clients[4].contribute(1, [run.vector(4)])
-    forged = message[:22] + (3).to_bytes(4, "big") + message[26:]
+    packed = b"".join(run.clients[4].contribute(1, [run.vector(4)]))
     with pytest.raises(Stranger):
-        run.server.receive(3, forged)
+        run.server.add_vector(3, 1, packed)
 
 
 def test_rules_make_protocols_of_their_own() -> None:

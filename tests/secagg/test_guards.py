@@ -15,7 +15,7 @@ from privirec.secagg.bell2020.client import BellClient
 from privirec.secagg.bell2020.messages import Neighbours, decode
 from privirec.secagg.errors import Stranger, WeakParameters
 from privirec.secagg.graph import graph_seed
-from privirec.secagg.messages import Masked, encode
+from privirec.secagg.messages import encode
 from privirec.secagg.parameters import (
     Parameters,
     Statement,
@@ -53,15 +53,13 @@ def a_masked_vector() -> tuple[np.ndarray, bytes, list[tuple[int, bytes]]]:
             common.append((peer.client, keys.mask_seed(agreed, run, 1, peer.client, 2)))
     sent = []
 
-    def observe(_direction: str, client: int, message: bytes) -> None:
-        received = decode(message)
-        if client == 2 and isinstance(received, Masked):
-            entries = min(1 << 22, SHAPE.length - received.offset)
-            sent.append(SHAPE.ring.unpack(received.packed, entries))
+    def observe(direction: str, client: int, message: bytes) -> None:
+        if client == 2 and direction == "vector":
+            sent.append(SHAPE.ring.unpack(message, SHAPE.length))
 
     federation._observe = observe
     federation.sum(lambda _client: [np.ones(SHAPE.length, int)])
-    return np.concatenate(sent), own, common
+    return sent[0].copy(), own, common
 
 
 def uniform(words: np.ndarray) -> bool:

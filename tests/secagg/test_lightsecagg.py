@@ -30,7 +30,6 @@ from privirec.secagg.errors import (
     BadContribution,
     BadDump,
     BelowThreshold,
-    BrokenUpload,
     CohortChanged,
     CohortTooSmall,
     OutOfOrder,
@@ -246,33 +245,12 @@ def test_vectors_whose_pieces_fill_a_message_are_refused_with_the_numbers() -> N
 # --- streaming of vectors -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("spool", [None, io.BytesIO])
-def test_long_vectors_travel_in_blocks_of_any_cut(spool: type[io.BytesIO] | None) -> None:
-    run = federation(settings=ServerSettings(block_entries=8, spool=spool))
+def test_long_vectors_are_masked_in_blocks_of_any_cut() -> None:
+    run = federation(settings=ServerSettings(block_entries=8))
     opened = run.sum(lambda client: np.array_split(vector(client), 1 + client))
     assert opened.values().tolist() == plain_sum(range(12))
-    # 20 elements of 33 bits in blocks of 8: 33, 33 and 17 bytes.
-    assert run.traffic.up["input"].tolist() == [83 + 3 * 34] * 12
-
-
-def test_a_client_may_drop_in_the_middle_of_its_upload() -> None:
-    run = start(settings=ServerSettings(block_entries=8, spool=io.BytesIO)).go_to("input")
-    for client in range(8):
-        messages = list(run.clients[client].contribute(1, [vector(client)]))
-        for message in messages[: 2 if client == 4 else 3]:
-            run.server.receive(client, message)
-    assert run.server.waiting_for() == {4}
-    run.server.advance()
-    run.listen()
-    assert run.finish_sum() == plain_sum(set(range(8)) - {4})
-
-
-def test_without_a_spool_a_broken_upload_ends_the_run() -> None:
-    run = start().go_to("input")
-    run.server.receive(4, next(run.clients[4].contribute(1, [vector(4)])))
-    run.answer(but=[4])
-    with pytest.raises(BrokenUpload):
-        run.server.advance()
+    # 20 elements of 33 bits are 83 bytes, and nothing else is sent.
+    assert run.traffic.up["input"].tolist() == [83] * 12
 
 
 def test_the_caller_may_supply_the_accumulator(tmp_path: Path) -> None:
@@ -591,7 +569,7 @@ def test_sizes_are_as_specified() -> None:
             sums * (46 + others * (piece + 16)),
             sums * (74 + bitmap) + 96 * clients,
         ),
-        "input": (sums * (34 + -(-elements * element_bits // 8)), 0),
+        "input": (sums * -(-elements * element_bits // 8), 0),
         "confirm": (sums * 26 + 64, sums * (26 + bitmap)),
         "recover": (
             sums * (26 + piece),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -38,9 +37,9 @@ from privirec.secagg.errors import (
     BadContribution,
     BadSignature,
     BelowThreshold,
-    BrokenUpload,
     CohortChanged,
     CohortTooSmall,
+    MalformedMessage,
     OutOfOrder,
     ParametersInfeasible,
     ProtocolError,
@@ -51,9 +50,8 @@ from privirec.secagg.errors import (
     Stranger,
     TooManyDropped,
     WeakParameters,
-    WrongRun,
 )
-from privirec.secagg.messages import Announce, Masked, encode
+from privirec.secagg.messages import Announce, encode
 from secagg.testing import InsecureSeededBytes
 
 LENGTH = 37
@@ -234,26 +232,23 @@ def test_a_client_computes_the_parameters_itself() -> None:
 
 
 @ALL
-@pytest.mark.parametrize("spool", [None, io.BytesIO])
-def test_long_vectors_travel_in_blocks_of_any_cut(
-    spool: Callable[[], io.BytesIO] | None, name: str
-) -> None:
-    run = federation(name, settings=ServerSettings(block_entries=8, spool=spool))
+def test_long_vectors_are_masked_in_blocks_of_any_cut(name: str) -> None:
+    run = federation(name, settings=ServerSettings(block_entries=8))
 
     def in_pieces(client: int) -> Iterator[np.ndarray]:
         yield from np.array_split(vector(client), 1 + client)
 
     assert run.sum(in_pieces).values().tolist() == plain_sum(set(range(12)))
-    # 37 entries of 20 bits in blocks of 8: five messages, exactly 93 bytes of entries.
-    assert run.traffic.up["input"].tolist() == [93 + 5 * 34] * 12
+    # 37 entries of 20 bits are 93 bytes, and nothing else is sent.
+    assert run.traffic.up["input"].tolist() == [93] * 12
 
 
-def begun_upload(
-    spool: Callable[[], io.BytesIO] | None, name: str
-) -> tuple[LocalFederation, list[list[bytes]]]:
-    run = delivered(federation(name, settings=ServerSettings(block_entries=8, spool=spool)))
-    uploads = [list(run.clients[client].contribute(1, one_block(client))) for client in range(12)]
-    return run, uploads
+def ready_to_send(name: str) -> tuple[LocalFederation, list[bytes]]:
+    """Return a run in its input step, and every client's vector."""
+    run = delivered(federation(name, settings=ServerSettings(block_entries=8)))
+    found = [b"".join(one.contribute(1, one_block(one.client))) for one in run.clients]
+    assert [len(packed) for packed in found] == [one.vector_bytes(1) for one in run.clients]
+    return run, found
 
 
 def next_messages(server: ServerSession) -> Iterator[tuple[int, bytes]]:
@@ -270,12 +265,16 @@ def answer_all(run: LocalFederation, but: set[int]) -> None:
 
 
 @ALL
-def test_a_client_may_drop_in_the_middle_of_its_upload(name: str) -> None:
-    run, uploads = begun_upload(io.BytesIO, name)
-    for step in range(5):  # all clients at once, block by block
-        for client in range(12):
-            if client != 4 or step < 3:
-                run.server.receive(client, uploads[client][step])
+def test_a_bad_vector_adds_nothing(name: str) -> None:
+    """Test a vector that is too short, too long, or bad only after its last entry."""
+    run, vectors = ready_to_send(name)
+    good = vectors[4]
+    for bad in (b"", good[:-1], good + b"\0", good[:-1] + bytes([good[-1] | 0xF0])):
+        with pytest.raises(MalformedMessage):
+            run.server.add_vector(4, 1, bad)
+    for client in range(12):
+        if client != 4:
+            run.server.add_vector(client, 1, memoryview(b"." + vectors[client])[1:])
     assert run.server.waiting_for() == {4}
     answer_all(run, {4})
     total = SHAPE.ring.decode_signed(run.server.open_sum())
@@ -283,33 +282,17 @@ def test_a_client_may_drop_in_the_middle_of_its_upload(name: str) -> None:
 
 
 @ALL
-def test_without_a_spool_a_broken_upload_ends_the_run(name: str) -> None:
-    run, uploads = begun_upload(None, name)
+def test_vectors_out_of_turn_are_noise(name: str) -> None:
+    run, vectors = ready_to_send(name)
+    for number in (0, 2):
+        with pytest.raises(OutOfOrder):
+            run.server.add_vector(0, number, vectors[0])
+    with pytest.raises(Stranger):
+        run.server.add_vector(12, 1, vectors[0])
     for client in range(12):
-        for message in uploads[client][: 3 if client == 4 else 5]:
-            run.server.receive(client, message)
-    with pytest.raises(BrokenUpload):
-        run.server.advance()
-    assert run.server.aborted
-
-
-@ALL
-def test_blocks_out_of_turn_are_noise(name: str) -> None:
-    run, uploads = begun_upload(io.BytesIO, name)
-    with pytest.raises(OutOfOrder):
-        run.server.receive(0, uploads[0][1])
-    run.server.receive(0, uploads[0][0])
-    with pytest.raises(ReplayedMessage):
-        run.server.receive(0, uploads[0][0])
-    with pytest.raises(WrongRun):
-        run.server.receive(1, uploads[0][1])
-    with pytest.raises(ProtocolError):
-        run.server.receive(0, uploads[0][1][:-1])
-    for client in range(12):
-        for message in uploads[client][1 if client == 0 else 0 :]:
-            run.server.receive(client, message)
-    with pytest.raises(ReplayedMessage):
-        run.server.receive(0, uploads[0][4])
+        run.server.add_vector(client, 1, vectors[client])
+        with pytest.raises(ReplayedMessage):
+            run.server.add_vector(client, 1, vectors[client])
     answer_all(run, set())
     total = SHAPE.ring.decode_signed(run.server.open_sum())
     assert total.tolist() == plain_sum(set(range(12)))
@@ -332,10 +315,9 @@ def test_the_caller_may_supply_the_accumulator(tmp_path: Path, name: str) -> Non
 
 @ALL
 def test_the_sum_can_be_read_block_by_block(name: str) -> None:
-    run, uploads = begun_upload(None, name)
+    run, vectors = ready_to_send(name)
     for client in range(12):
-        for message in uploads[client]:
-            run.server.receive(client, message)
+        run.server.add_vector(client, 1, vectors[client])
     answer_all(run, set())
     blocks = list(run.server.open_blocks())
     assert [len(block) for block in blocks] == [8, 8, 8, 8, 5]
@@ -417,8 +399,7 @@ def test_a_contribution_that_is_too_long_is_never_sent_whole(length: int) -> Non
     blocks = [np.ones(length, int), np.ones(0, int), np.ones(1, int)]
 
     def send_all() -> None:
-        for message in run.clients[0].contribute(1, blocks):
-            run.server.receive(0, message)
+        run.server.add_vector(0, 1, b"".join(run.clients[0].contribute(1, blocks)))
 
     with pytest.raises(BadContribution, match="longer"):
         send_all()
@@ -490,8 +471,7 @@ def test_a_stored_client_goes_on_where_it_was(name: str) -> None:
     for number in (1, 2):
         for one in range(5):
             client = load(one)
-            for message in client.contribute(number, one_block(one)):
-                server.receive(one, message)
+            server.add_vector(one, number, b"".join(client.contribute(number, one_block(one))))
             stored[one] = client.dump()
             with pytest.raises(SecondInput):
                 load(one).contribute(number, one_block(one))
@@ -528,8 +508,9 @@ def test_the_server_takes_only_signed_keys_of_the_roster(name: str) -> None:
 def test_shares_that_do_not_give_the_advertised_key_are_noticed() -> None:
     run = delivered(federation())
     for client in range(1, 12):
-        for message in run.clients[client].contribute(1, one_block(client)):
-            run.server.receive(client, message)
+        run.server.add_vector(
+            client, 1, b"".join(run.clients[client].contribute(1, one_block(client)))
+        )
     for client, message in next_messages(run.server):
         reply = decode(run.clients[client].receive(message) or b"")
         assert isinstance(reply, Unmask)
@@ -544,15 +525,16 @@ def test_bytes_are_counted_from_real_messages() -> None:
     steps = {
         **dict.fromkeys((Announce, Advertise), "advertise"),
         **dict.fromkeys((Neighbours, Shares), "share"),
-        **dict.fromkeys((Deliver, Masked), "input"),
+        Deliver: "input",
         **dict.fromkeys((Survivors, Unmask), "unmask"),
     }
     seen: dict[tuple[str, str], int] = {}
 
     def observe(direction: str, client: int, message: bytes) -> None:
         if client == 5:
-            step = steps[type(decode(message))]
-            seen[direction, step] = seen.get((direction, step), 0) + len(message)
+            is_vector = direction == "vector"
+            key = ("up", "input") if is_vector else (direction, steps[type(decode(message))])
+            seen[key] = seen.get(key, 0) + len(message)
 
     run = federation(rounds=2, observe=observe)
     run.sum(one_block)

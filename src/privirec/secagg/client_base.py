@@ -31,9 +31,9 @@ from privirec.secagg.keys import NOTHING_ASKED, Identity, RandomBytes, Roster
 from privirec.secagg.messages import Announce, ProtocolMessage
 from privirec.secagg.participants import read_participants
 from privirec.secagg.protocol import ClientPolicy, ClientSession, MessageOrder
-from privirec.secagg.ring import VectorShape, Words
+from privirec.secagg.ring import VectorShape, rechunked
 from privirec.secagg.stored import StoredState
-from privirec.secagg.uploads import ChangeBlock, cut_into_messages
+from privirec.secagg.uploads import ChangeBlock
 
 State = TypeVar("State", bound=StoredState)
 _DIGEST_BYTES = 32
@@ -160,7 +160,10 @@ class BaseClient(ClientSession, Generic[State]):
         except ProtocolError:
             self.close()
             raise
-        return self._messages(sum_number, blocks, hide)
+        return self._packed(sum_number, blocks, hide)
+
+    def vector_bytes(self, sum_number: int) -> int:
+        return self.wire_shape(sum_number).packed_bytes
 
     def dump(self) -> bytes:
         self.check_open()
@@ -211,22 +214,22 @@ class BaseClient(ClientSession, Generic[State]):
         state.stage = 1
         return self.join()
 
-    def _messages(
+    def _packed(
         self, sum_number: int, blocks: Iterable[NDArray[Any]], hide: ChangeBlock
     ) -> Iterator[bytes]:
-        shape = self.wire_shape(sum_number)
+        """Yield the vector, masked and packed, block by block; input blocks have any sizes.
 
-        def hide_while_open(offset: int, block: Words) -> None:
-            self.check_open()
-            hide(offset, block)
-            if offset + len(block) == shape.length:
-                self.input_complete()
-
-        terms = self.announcement.terms
+        Raise BadContribution, before the last block, unless the entries are as announced.
+        """
+        shape, offset = self.wire_shape(sum_number), 0
         try:
-            yield from cut_into_messages(
-                blocks, shape, terms, sum_number, self.client, hide_while_open
-            )
+            for block in rechunked(blocks, shape, self.announcement.terms.block_entries):
+                self.check_open()
+                hide(offset, block)
+                offset += len(block)
+                if offset == shape.length:
+                    self.input_complete()
+                yield shape.ring.pack(block)
         except BadContribution:
             self.close()
             raise

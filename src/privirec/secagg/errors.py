@@ -166,9 +166,5 @@ class Unconfirmed(BelowThreshold):
     """A client in the sum has not confirmed the list of survivors; nothing is opened."""
 
 
-class BrokenUpload(ProtocolError):
-    """A client stopped in the middle of an upload whose blocks were already added to the total."""
-
-
 class BadContribution(ProtocolError):
     """A client's own vector has the wrong length or exceeds the announced bound."""

@@ -115,7 +115,7 @@ class LocalFederation:
         """Run the set-up; `departures` refers to its steps.
 
         `observe(direction, client, message)` is called for every message, with direction "up" or
-        "down".
+        "down", and for every vector, with direction "vector".
         """
         self.protocol = protocol(protocol_name)
         statement = Statement.of(
@@ -192,21 +192,20 @@ class LocalFederation:
                 refusal = error
                 continue
             if reply is not None:
-                self._send_up(step, client, reply)
+                self._count("up", step, client, reply)
+                self.server.receive(client, reply)
         # No party lies in one process, so a refusal means that the settings contradict each other.
         if refusal is not None:
             raise refusal
         if step.phase is Phase.INPUT and vector_of is not None:
             for client in sorted(self.server.waiting_for() - self._gone):
-                for block in self.clients[client].contribute(step.sum_number, vector_of(client)):
-                    self._send_up(step, client, block)
-
-    def _send_up(self, step: Step, client: int, message: bytes) -> None:
-        self._count("up", step, client, message)
-        self.server.receive(client, message)
+                number = step.sum_number
+                packed = b"".join(self.clients[client].contribute(number, vector_of(client)))
+                self._count("vector", step, client, packed)
+                self.server.add_vector(client, number, packed)
 
     def _count(self, direction: str, step: Step, client: int, message: bytes) -> None:
-        counts = self.traffic.up if direction == "up" else self.traffic.down
+        counts = self.traffic.down if direction == "down" else self.traffic.up
         self.traffic.count(counts, step.name, client, len(message))
         if self._observe and message:
             self._observe(direction, client, message)

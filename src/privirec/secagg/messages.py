@@ -1,4 +1,4 @@
-"""Header, limits and strict decoding common to the messages of all protocols, and two messages.
+"""Header, limits and strict decoding common to the messages of all protocols; the announcement.
 
 A message consists of a header (version, kind, run, round, client) and fields in a fixed order.
 Integers are big-endian; packed ring entries are not (see `ring`). Each type writes and reads its
@@ -6,8 +6,9 @@ own fields, and each protocol builds a `decoder` for its types. Decoding is stri
 reproduces every accepted message byte for byte, and all other input raises MalformedMessage.
 
 Kinds are unique over all protocols: 1 to 15 belong to `bell2020`, 16 to 31 to LightSecAgg, 32 to 47
-to correlated noise. All protocols use `Masked` (6), and those that add nothing to the announcement
-use `Announce` (1). docs/reference/secagg-wire.md is the specification.
+to correlated noise. Protocols that add nothing to the announcement use `Announce` (1). Vectors
+are no messages: they travel as packed entries alone, and the carrier names run, sum and client.
+docs/reference/secagg-wire.md is the specification.
 """
 
 from __future__ import annotations
@@ -226,27 +227,6 @@ class Announce(ProtocolMessage):
             server=_SERVER_MODELS[server],
         )
         return cls(header.run, protocol, statement, min_cohort, block_entries, roster, shapes)
-
-
-@dataclass(frozen=True, slots=True)
-class Masked(ProtocolMessage):
-    """Client to server: one packed block of its vector; every protocol but `none` masks it."""
-
-    kind: ClassVar[int] = 6
-    of_sum: ClassVar[bool] = True
-    run: bytes
-    round_number: int
-    client: int
-    offset: int
-    packed: bytes = field(repr=False)
-
-    def write_fields(self) -> Iterable[bytes]:
-        return struct.pack(">Q", self.offset), self.packed
-
-    @classmethod
-    def read_fields(cls, header: Header, reader: Reader) -> Self:
-        (offset,) = reader.integers("Q")
-        return cls(*header, offset, reader.rest())
 
 
 def _read_shape(reader: Reader) -> VectorShape:

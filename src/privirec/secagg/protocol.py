@@ -6,7 +6,7 @@ message for every remaining client, and every client answers. The steps follow f
 
     set-up        once: keys, neighbours, secrets for all sums
     preparation   for each sum, before the vectors: secrets of this sum alone
-    input         for each sum: the vectors, in blocks
+    input         for each sum: the vectors
     recovery      for each sum, after the vectors: shares or pieces that open the sum
 
 Sessions have no socket and no clock. The carrier transports messages, decides how long to wait for
@@ -15,6 +15,7 @@ a step, and then calls `advance`, or `open_blocks` if the step is the last of it
     while session.step is not None:
         for client, message in session.outgoing(): ...          # deliver to the client
         ... session.receive(client, answer) ...                 # pass on each answer
+        ... session.add_vector(client, number, vector) ...      # in an input step
         if session.step.opens_sum: use(session.open_blocks())
         else: session.advance()
 
@@ -115,7 +116,7 @@ class MessageOrder:
     told: tuple[type[ProtocolMessage], ...]
     """Messages from the server to a client in order of arrival, the announcement first."""
     answers: Mapping[type[ProtocolMessage], str]
-    """Type of a client's answer -> step it belongs to; excludes the blocks of vectors."""
+    """Type of a client's answer -> step it belongs to; vectors have no type."""
     active_schedule: Schedule | None = None
     """Schedule against an active server; see `Protocol`."""
 
@@ -186,16 +187,15 @@ class ServerSettings:
 
     min_cohort: int = 3
     block_entries: int = DEFAULT_BLOCK_ENTRIES
-    """Number of entries per message of an upload; a multiple of 8."""
+    """Number of entries that are masked or added at a time; a multiple of 8."""
     run: bytes | None = None
     """Run id of 16 bytes (default: random)."""
     accumulator: Callable[[int, VectorShape], Words] | None = None
     """(sum, shape) -> zeros of shape.ring.dtype and shape.length, for example a memory map."""
     spool: Callable[[], BinaryIO] | None = None
-    """Factory of temporary files that hold an upload of several messages until it is complete.
+    """Factory of temporary files for content that the server keeps for other clients.
 
-    With a spool, a client may drop out in the middle of an upload. Without one, blocks are added to
-    the total as they arrive, and such a drop-out ends the run.
+    Without one, it is kept in memory.
     """
 
 
@@ -216,15 +216,20 @@ class ClientSession(ABC):
     def contribute(
         self, sum_number: int, blocks: Iterable[NDArray[Any]], asked: bytes = NOTHING_ASKED
     ) -> Iterator[bytes]:
-        """Return an iterator over the messages that carry this client's integers for a sum.
+        """Return an iterator over the packed blocks of this client's masked vector for a sum.
 
-        The blocks may have any sizes that add up to the announced length. The call itself uses up
-        the masks of the sum, even if no message is ever sent.
+        Joined, they are the vector that `ServerSession.add_vector` takes, of `vector_bytes` bytes.
+        The blocks of `blocks` may have any sizes that add up to the announced length. The call
+        itself uses up the masks of the sum, even if nothing is ever sent.
 
         `asked` is a 32-byte digest of the question that the integers answer. Protocols that hide
         vectors open a sum only if all its clients have the same digest. A server that asks one
         client for its history and all others for nothing gets no sum.
         """
+
+    @abstractmethod
+    def vector_bytes(self, sum_number: int) -> int:
+        """Return the size of this client's packed vector for a sum."""
 
     @property
     @abstractmethod
@@ -280,6 +285,14 @@ class ServerSession(ABC):
         """Process a message that the carrier received from `client`.
 
         A ProtocolError concerns this message only and leaves the session unchanged.
+        """
+
+    @abstractmethod
+    def add_vector(self, client: int, sum_number: int, packed: bytes | memoryview) -> None:
+        """Add the packed vector of `client` to the sum.
+
+        The carrier must know that this client made it for this sum of this run. A ProtocolError
+        concerns this vector only and leaves the session unchanged.
         """
 
     @abstractmethod

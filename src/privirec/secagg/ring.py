@@ -135,6 +135,11 @@ class VectorShape:
     def ring(self) -> Ring:
         return Ring(self.width)
 
+    @property
+    def packed_bytes(self) -> int:
+        """Size of a packed vector."""
+        return self.ring.packed_bytes(self.length)
+
     def holds(self, summands: int) -> bool:
         """Return True if no sum over `summands` clients can overflow."""
         return self.ring.fits(1 if self.bounds_sum else summands, self.bound, self.signed)

@@ -15,7 +15,6 @@ import numpy as np
 
 from privirec.secagg.announcing import Announcement, announce
 from privirec.secagg.errors import (
-    BrokenUpload,
     CohortChanged,
     CohortTooSmall,
     OutOfOrder,
@@ -26,7 +25,7 @@ from privirec.secagg.errors import (
     WrongRun,
 )
 from privirec.secagg.keys import RandomBytes, Roster
-from privirec.secagg.messages import Announce, Masked, ProtocolMessage
+from privirec.secagg.messages import Announce, ProtocolMessage
 from privirec.secagg.parameters import Statement
 from privirec.secagg.participants import COHORT_CHANGED, least_participants
 from privirec.secagg.protocol import MessageOrder, Phase, ServerSession, ServerSettings, Step
@@ -148,12 +147,16 @@ class BaseServer(ServerSession):
             raise WrongRun("a message of another run")
         if received.client != client:
             raise WrongRun(f"client {client} sends a message of client {received.client}")
-        self._check_turn(received)
-        if isinstance(received, Masked):
-            self.uploads.take(received)
-        else:
-            self.take_answer(received)
-            self.answered.add(client)
+        name = self.exchange.answers.get(type(received))
+        if name is None:
+            raise OutOfOrder(f"{type(received).__name__} is not for the server")
+        self._check_turn(name, received.round_number, client)
+        self.take_answer(received)
+        self.answered.add(client)
+
+    def add_vector(self, client: int, sum_number: int, packed: bytes | memoryview) -> None:
+        self._check_turn("input", sum_number, client)
+        self.uploads.take(client, packed)
 
     def advance(self) -> None:
         step = self._current()
@@ -219,15 +222,9 @@ class BaseServer(ServerSession):
             self.active = set(done)
             self.participants = tuple(sorted(done))
         elif step.phase is not Phase.RECOVERY:
-            if step.phase is Phase.INPUT and self.uploads.broken:
-                raise BrokenUpload(
-                    "a client stopped in the middle of its upload, which was added as it came: "
-                    "give the server a spool to survive that"
-                )
             self._keep(step, done)
             if step.phase is Phase.INPUT:
                 self._survivors = tuple(sorted(done))
-                self.uploads.discard_unfinished()
 
     def _keep(self, step: Step, clients: set[int]) -> None:
         lost = len(self.active) - len(clients)
@@ -263,14 +260,10 @@ class BaseServer(ServerSession):
         step = self._current()
         return self.uploads.arrived if step.phase is Phase.INPUT else self.answered
 
-    def _check_turn(self, message: ProtocolMessage) -> None:
-        """Raise a ProtocolError unless the message belongs to this step and its sender is in it."""
-        client, kind = message.client, type(message)
-        name = "input" if kind is Masked else self.exchange.answers.get(kind)
-        if name is None:
-            raise OutOfOrder(f"{kind.__name__} is not for the server")
+    def _check_turn(self, name: str, sum_number: int, client: int) -> None:
+        """Raise a ProtocolError unless this is the current step and the client is in it."""
         # For an unknown step, use the place after the last one.
-        place = self._index_of.get((name, message.round_number), len(self._steps))
+        place = self._index_of.get((name, sum_number), len(self._steps))
         if place < self._at and client in self.active:
             raise ReplayedMessage(f"client {client} is past the step {name!r}")
         if place != self._at or self.step is None:
@@ -311,8 +304,6 @@ class BaseServer(ServerSession):
         except ProtocolError:
             self.aborted = True
             self.step = None
-            if self._uploads:
-                self._uploads.discard_unfinished()
             self._uploads = None
             self.sum_over()
             raise

@@ -14,7 +14,6 @@ from privirec.secagg.messages import (
     DIGEST_BYTES,
     RUN_BYTES,
     Announce,
-    Masked,
     ProtocolMessage,
     encode,
 )
@@ -58,9 +57,3 @@ def announced(
 ) -> Announce:
     """Return an announcement of this run."""
     return Announce(RUN, code, statement, 0, block_entries, bytes(DIGEST_BYTES), tuple(shapes))
-
-
-def upload_bytes(shape: VectorShape, block_entries: int) -> int:
-    """Return the size of a vector with this wire shape, in messages of `block_entries` entries."""
-    messages = -(-shape.length // block_entries)
-    return messages * length(Masked(RUN, 1, CLIENT, 0, b"")) + shape.ring.packed_bytes(shape.length)

@@ -1,51 +1,18 @@
-"""Uploads of vectors: the client cuts them into messages, the server assembles and adds them."""
+"""Vectors of one sum on the server: each one is added to the total when it has arrived."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privirec.errors import UsageError
-from privirec.secagg.errors import OutOfOrder, ReplayedMessage
-from privirec.secagg.messages import Announce, Masked, encode
+from privirec.secagg.errors import MalformedMessage, ReplayedMessage
 from privirec.secagg.protocol import ServerSettings, zeros
-from privirec.secagg.ring import VectorShape, Words, rechunked
+from privirec.secagg.ring import VectorShape, Words
 
 ChangeBlock = Callable[[int, Words], None]
 """(offset, block): adds or removes masks in entries offset ... offset + len(block), in place."""
-
-
-def cut_into_messages(
-    blocks: Iterable[NDArray[Any]],
-    shape: VectorShape,
-    terms: Announce,
-    sum_number: int,
-    client: int,
-    hide: ChangeBlock,
-) -> Iterator[bytes]:
-    """Yield a client's vector as messages of the announced block size; input blocks have any sizes.
-
-    `shape` is the shape of the vector on the wire. Raise BadContribution, before the last message
-    is sent, unless the entries have its length and bound.
-    """
-    offset = 0
-    for block in rechunked(blocks, shape, terms.block_entries):
-        hide(offset, block)
-        packed = shape.ring.pack(block)
-        yield encode(Masked(terms.run, sum_number, client, offset, packed))
-        offset += len(block)
-
-
-@dataclass(slots=True)
-class _Upload:
-    """A vector of which only a part has arrived."""
-
-    spool: BinaryIO | None
-    received: int = 0
 
 
 class Uploads:
@@ -57,39 +24,26 @@ class Uploads:
         if self.total.shape != (shape.length,) or self.total.dtype != shape.ring.dtype:
             raise UsageError(f"the accumulator must hold {shape.length} {shape.ring.dtype} words")
         self.arrived: set[int] = set()
-        """Clients whose complete vectors are in the total."""
+        """Clients whose vectors are in the total."""
         self._block_entries = settings.block_entries
-        self._new_spool = settings.spool
-        self._unfinished: dict[int, _Upload] = {}
 
-    def take(self, message: Masked) -> None:
-        """Add a block to the total, or store it until its vector is complete."""
-        client, shape = message.client, self.shape
+    def take(self, client: int, packed: bytes | memoryview) -> None:
+        """Add a packed vector to the total; raise a ProtocolError and add nothing if it is bad."""
         if client in self.arrived:
             raise ReplayedMessage(f"client {client} has sent its vector")
-        upload = self._unfinished.get(client)
-        begun = upload.received if upload else 0
-        if message.offset < begun:
-            raise ReplayedMessage(f"client {client} has sent this block")
-        if message.offset > begun:
-            raise OutOfOrder(f"client {client} has not sent the block before")
-        count = min(self._block_entries, shape.length - begun)
-        block = self.read(message.packed, count)
-        last = begun + count == shape.length
-        if upload is None and not last:
-            spool = self._new_spool() if self._new_spool else None
-            upload = self._unfinished[client] = _Upload(spool)
-        if upload is None or upload.spool is None:
-            self.add(begun, block)
-        else:
-            upload.spool.write(message.packed)
-        if upload:
-            upload.received += count
-        if last:
-            if upload and upload.spool:
-                self._add_spooled(upload.spool)
-            self._unfinished.pop(client, None)
-            self.arrived.add(client)
+        size = self.shape.packed_bytes
+        if len(packed) != size:
+            raise MalformedMessage(f"a vector of {len(packed)} bytes, not {size}")
+        added = 0
+        try:
+            for offset, block in self._blocks(packed):
+                self.add(offset, block)
+                added = offset + len(block)
+        except MalformedMessage:
+            for offset, block in self._blocks(packed, added):
+                self.subtract(offset, block)
+            raise
+        self.arrived.add(client)
 
     def read(self, packed: bytes, entries: int) -> Words:
         """Return the entries of a packed block; raise MalformedMessage if it is invalid."""
@@ -100,17 +54,10 @@ class Uploads:
         part = self.total[offset : offset + len(block)]
         np.add(part, block, out=part)
 
-    @property
-    def broken(self) -> bool:
-        """True if the total contains a part of an incomplete vector."""
-        return any(upload.spool is None for upload in self._unfinished.values())
-
-    def discard_unfinished(self) -> None:
-        """Discard the stored blocks of incomplete vectors."""
-        for upload in self._unfinished.values():
-            if upload.spool:
-                upload.spool.close()
-        self._unfinished.clear()
+    def subtract(self, offset: int, block: Words) -> None:
+        """Subtract a block from the total, in place."""
+        part = self.total[offset : offset + len(block)]
+        np.subtract(part, block, out=part)
 
     def opened_blocks(self, unmask: ChangeBlock) -> Iterator[Words]:
         """Apply `unmask` to the total in place and yield it block by block, reduced to the ring."""
@@ -119,11 +66,14 @@ class Uploads:
             unmask(offset, block)
             yield self.shape.ring.reduce(block)
 
-    def _add_spooled(self, spool: BinaryIO) -> None:
-        shape = self.shape
-        spool.seek(0)
-        for offset in range(0, shape.length, self._block_entries):
-            count = min(self._block_entries, shape.length - offset)
-            packed = spool.read(shape.ring.packed_bytes(count))
-            self.add(offset, self.read(packed, count))
-        spool.close()
+    def _blocks(
+        self, packed: bytes | memoryview, stop: int | None = None
+    ) -> Iterator[tuple[int, Words]]:
+        """Yield (offset, entries) of each block of a packed vector, up to the entry `stop`."""
+        view, ring, length = memoryview(packed), self.shape.ring, self.shape.length
+        for offset in range(0, length if stop is None else stop, self._block_entries):
+            count = min(self._block_entries, length - offset)
+            start = ring.packed_bytes(offset)
+            # A copy is aligned; the vector may start at any place of a file.
+            block = bytes(view[start : start + ring.packed_bytes(count)])
+            yield offset, self.read(block, count)

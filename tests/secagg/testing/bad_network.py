@@ -11,7 +11,6 @@ protocol. It follows the protocol's schedule, and `testing.lies` contains the li
 from __future__ import annotations
 
 import heapq
-import io
 import random
 from collections import Counter
 from dataclasses import dataclass, field
@@ -166,7 +165,6 @@ class RunOverBadNetwork:
             ServerSettings(
                 min_cohort=scenario.min_cohort,
                 block_entries=scenario.block_entries,
-                spool=io.BytesIO,
             ),
             self._random_bytes,
         )
@@ -248,11 +246,14 @@ class RunOverBadNetwork:
         try:
             if event.direction == "up":
                 self._server.receive(event.client, event.message)
+            elif event.direction == "vector":
+                number = event.step.sum_number
+                self._server.add_vector(event.client, number, event.message)
             else:
                 self._wake(event)
         except ProtocolError as error:
             self.outcome.refusals[type(error).__name__] += 1
-            if error.fatal and event.direction != "up":
+            if error.fatal and event.direction in ("down", "begin"):
                 self._clients[event.client] = None
         else:
             if event.direction != "begin":
@@ -285,18 +286,13 @@ class RunOverBadNetwork:
     def _contribute(self, session: ClientSession, step: Step) -> None:
         values = self.vector(session.client, step.sum_number)
         cut = self._rng.randrange(len(values) + 1)
-        delivered = self._now
-        for message in session.contribute(step.sum_number, [values[:cut], values[cut:]]):
+        blocks = []
+        for block in session.contribute(step.sum_number, [values[:cut], values[cut:]]):
             if self._chance(self._scenario.weather.dies / 2):
                 self._clients[session.client] = None
                 return
-            # Blocks of one vector arrive in order, as on a connection; other messages may overtake.
-            if self._chance(self._scenario.weather.lost):
-                return
-            delivered += self._rng.random()
-            self._push(delivered, "up", session.client, message, step)
-            if self._chance(self._scenario.weather.duplicated):
-                self._push(delivered + 1, "up", session.client, message, step)
+            blocks.append(block)
+        self._post("vector", session.client, b"".join(blocks), step)
 
     def _send_down(self, step: Step) -> None:
         """Send the server's messages of this step, some of them replaced by lies."""

@@ -163,9 +163,8 @@ class LyingServer:
             self.session.receive(client, reply)
 
     def _take_vector(self, client: int) -> None:
-        (block,) = self.clients[client].contribute(1, [self.vector(client)])
-        message: Any = decode(block)
-        self.masked[client] = SHAPE.ring.unpack(message.packed, SHAPE.length)
+        packed = b"".join(self.clients[client].contribute(1, [self.vector(client)]))
+        self.masked[client] = SHAPE.ring.unpack(packed, SHAPE.length)
 
     def _take_everything(self, client: int) -> None:
         """Collect both shares of every peer from a corrupt client."""

@@ -1,4 +1,4 @@
-"""Messages of averaging with correlated noise, kinds 32 to 34; blocks are sent as `Masked`."""
+"""Messages of averaging with correlated noise, kinds 32 to 34."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from privirec.secagg.keys import KEY_BYTES, SIGNATURE_BYTES
 from privirec.secagg.messages import (
     Announce,
     Header,
-    Masked,
     ProtocolMessage,
     Reader,
     check_ascending,
@@ -120,4 +119,4 @@ class Neighbours(ProtocolMessage):
         return cls(header.run, header.client, participants, keys)
 
 
-decode = decoder(NoisyAnnounce, Advertise, Neighbours, Masked)
+decode = decoder(NoisyAnnounce, Advertise, Neighbours)

@@ -22,7 +22,6 @@ from privirec.secagg.sizes import (
     length,
     length_of_list,
     map_bytes,
-    upload_bytes,
 )
 
 
@@ -76,6 +75,6 @@ def sum_bytes(
         lambda count: Neighbours(RUN, CLIENT, b"", (key,) * count), degree
     )
     first_down += map_bytes(statement)
-    each = [SumBytes(Fraction(upload_bytes(shape, block_entries)), Fraction(0)) for shape in sent]
+    each = [SumBytes(Fraction(shape.packed_bytes), Fraction(0)) for shape in sent]
     each[0] = SumBytes(each[0].up + length(key), each[0].down + first_down)
     return each

@@ -13,7 +13,6 @@ from privirec.secagg.messages import (
     DIGEST_BYTES,
     Announce,
     Header,
-    Masked,
     ProtocolMessage,
     Reader,
     check_empty,
@@ -206,4 +205,4 @@ class Answer(ProtocolMessage):
         return cls(*header, reader.rest())
 
 
-decode = decoder(Announce, Advertise, Deal, Pieces, Masked, Survivors, Confirm, Open, Answer)
+decode = decoder(Announce, Advertise, Deal, Pieces, Survivors, Confirm, Open, Answer)

@@ -35,7 +35,6 @@ from privirec.secagg.sizes import (
     length,
     length_of_list,
     map_bytes,
-    upload_bytes,
 )
 
 EXCHANGE = MessageOrder(
@@ -115,7 +114,7 @@ def sum_bytes(
 
         up = (
             length_of_list(pieces, others)
-            + upload_bytes(ElementShape(shape).carried, block_entries)
+            + ElementShape(shape).carried.packed_bytes
             + length(Confirm(RUN, number, CLIENT, signature if first else b""))
             + length(Answer(RUN, number, CLIENT, bytes(piece)))
         )

@@ -37,6 +37,9 @@ class ElementUploads(Uploads):
     def add(self, offset: int, block: Words) -> None:
         self._elements.field.add(self.total[offset : offset + len(block)], block)
 
+    def subtract(self, offset: int, block: Words) -> None:
+        self._elements.field.subtract(self.total[offset : offset + len(block)], block)
+
     def remove_masks(self, code: MaskCode, answers: dict[int, Elements]) -> None:
         """Subtract the sum of all masks from the total, given the answers by place in the roster.
 

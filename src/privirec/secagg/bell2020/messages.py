@@ -13,7 +13,6 @@ from privirec.secagg.keys import KEY_BYTES, NONCE_BYTES, SIGNATURE_BYTES
 from privirec.secagg.messages import (
     Announce,
     Header,
-    Masked,
     ProtocolMessage,
     Reader,
     check_ascending,
@@ -260,6 +259,6 @@ def _check_first(header: Header) -> None:
 
 
 decode = decoder(
-    *(Announce, Advertise, Neighbours, Shares, Deliver, Masked, Survivors, Unmask),
+    *(Announce, Advertise, Neighbours, Shares, Deliver, Survivors, Unmask),
     *(Confirm, Confirmed),
 )

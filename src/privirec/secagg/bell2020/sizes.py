@@ -30,7 +30,6 @@ from privirec.secagg.sizes import (
     length,
     length_of_list,
     map_bytes,
-    upload_bytes,
 )
 
 
@@ -72,8 +71,7 @@ def sum_bytes(
             lambda count: Confirmed(RUN, 1, CLIENT, (bytes(SIGNATURE_BYTES),) * count), degree
         )
     each = [
-        SumBytes(Fraction(upload_bytes(shape, block_entries) + opened), Fraction(survivors))
-        for shape in shapes
+        SumBytes(Fraction(shape.packed_bytes + opened), Fraction(survivors)) for shape in shapes
     ]
     # Clients that confirm get the map of survivors in that step, and only signatures in the next.
     each[0] = SumBytes(each[0].up + first_up, each[0].down + first_down)
