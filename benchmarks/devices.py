@@ -186,7 +186,7 @@ def remembered(kind: type, name: str) -> None:
 
 def hold(args: argparse.Namespace) -> None:
     """Some of the devices, until the file `stop` appears."""
-    from privirec.runtime.https.device import Device, Revoked, Unreachable, trusting
+    from privirec.runtime.https.connection import ClientRevoked, Connection, Unreachable, trusting
 
     programs.register(Degrees)
     home = OperatorFolder(args.folder / "server")
@@ -218,7 +218,7 @@ def hold(args: argparse.Namespace) -> None:
             with contextlib.closing(node):
                 return node.answer(message)
 
-        return Device(f"https://127.0.0.1:{args.port}", client, own, server_key, tls, answer)
+        return Connection(f"https://127.0.0.1:{args.port}", client, own, server_key, tls, answer)
 
     # Not all at once, nor before the run: they would be told to come back much later.
     due: queue.PriorityQueue[tuple[float, int]] = queue.PriorityQueue()
@@ -243,7 +243,7 @@ def hold(args: argparse.Namespace) -> None:
                 pause = made[client].turn()
             except Unreachable as error:
                 pause = made[client].back_off(error)
-            except (Killed, Revoked):
+            except (Killed, ClientRevoked):
                 made[client].close()
                 continue
             due.put((time.monotonic() + pause, client))

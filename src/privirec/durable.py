@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import mmap
 import os
 import sqlite3
 import struct
@@ -46,21 +47,24 @@ def check_folder(folder: Path, whose: str, refusal: type[PrivirecError]) -> None
 
 def write_whole(path: Path, *parts: bytes, durable: bool = True, mode: int = 0o600) -> None:
     """Replace a file atomically; after a crash it has either the old or the new content."""
-    _write(path, parts, durable, mode)
+    write_pieces(path, parts, durable=durable, mode=mode)
 
 
 def write_private(path: Path, lines: Iterable[str]) -> None:
     """Replace a file atomically with lines of text, which may be a generator."""
     private_folder(path.parent)
-    _write(path, (line.encode() + b"\n" for line in lines), True)
+    write_pieces(path, (line.encode() + b"\n" for line in lines))
 
 
-def _write(path: Path, parts: Iterable[bytes], durable: bool, mode: int = 0o600) -> None:
+def write_pieces(
+    path: Path, pieces: Iterable[bytes | memoryview], *, durable: bool = True, mode: int = 0o600
+) -> None:
+    """Replace a file atomically with bytes that need not be in memory all at once."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
             os.fchmod(file.fileno(), mode)  # a leftover file may be readable by others
-            file.writelines(parts)
+            file.writelines(pieces)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
@@ -69,6 +73,12 @@ def _write(path: Path, parts: Iterable[bytes], durable: bool, mode: int = 0o600)
         partial.unlink(missing_ok=True)
     if durable:
         sync(path.parent)
+
+
+def mapped(path: Path) -> memoryview:
+    """Return the content of a file, which is read when it is used; the file may be removed."""
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def file_sha256(path: Path) -> str:

@@ -33,7 +33,7 @@ from privirec.runtime.coordinator.journal import Opened, RunJournal, StepEnded
 from privirec.runtime.execute import execute
 from privirec.runtime.histories import FromStore
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.messages import Answer, Blocks
+from privirec.runtime.messages import Answer, Vector
 from privirec.runtime.node import Node
 from privirec.runtime.spec import Deadlines, RunSpec
 from privirec.secagg import Phase
@@ -313,7 +313,7 @@ class ChaosCarrier:
         try:
             with killing(self.rng, self.trouble.kill):
                 node = self.federation.node(client)
-                reply = node.answer(message)
+                reply = bytes(node.answer(message))
         except Killed:
             self._note("client killed")
             if self.rng.random() < 0.5:
@@ -393,10 +393,9 @@ def check_nobody_answered_twice(messages: list[bytes]) -> None:
             sealed = envelope.peek(message, "to-server")
         except envelope.BadEnvelope:
             continue
-        if not isinstance(sealed.message, Answer | Blocks):
+        if not isinstance(sealed.message, Answer | Vector):
             continue
-        first = sealed.message.first if isinstance(sealed.message, Blocks) else 0
-        for place, part in enumerate(sealed.parts, start=first):
+        for place, part in enumerate(sealed.parts):
             key = (sealed.run, sealed.client, sealed.message.step, place)
             assert said.setdefault(key, bytes(part)) == bytes(part), key
 

@@ -7,6 +7,7 @@ a network.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
 import ssl
 import time
@@ -18,17 +19,18 @@ from typing import Any
 import httpx
 import pytest
 
+from privirec.runtime import envelope
 from privirec.runtime.coordinator.clients import Address
 from privirec.runtime.enrolment.roster import Member
-from privirec.runtime.https import device as device_module
-from privirec.runtime.https import door as door_module
-from privirec.runtime.https.device import Device, Unreachable
-from privirec.runtime.https.door import Door, Metrics
+from privirec.runtime.https import connection as connection_module
+from privirec.runtime.https import gate as gate_module
+from privirec.runtime.https.connection import Connection, Unreachable
 from privirec.runtime.https.gate import Gate
 from privirec.runtime.https.limits import Limits
-from privirec.runtime.https.mailbox import HttpsCarrier, Mailbox
-from privirec.runtime.https.signing import StampsTaken
+from privirec.runtime.https.mailbox import HttpsCarrier, Mailbox, Upload
+from privirec.runtime.https.signing import Request, StampsTaken
 from privirec.runtime.lines import Lines
+from privirec.secagg.keys import SIGNATURE_BYTES, Identity
 
 from .chaos import ChaosCarrier, Federation, Killed, Trouble, killing
 
@@ -40,7 +42,7 @@ URL = "https://server"
 
 
 def in_small_pieces(monkeypatch: pytest.MonkeyPatch, piece: int = PIECE) -> None:
-    for module in (device_module, door_module):
+    for module in (connection_module, gate_module):
         monkeypatch.setattr(module, "PIECE", piece)
 
 
@@ -87,10 +89,15 @@ class HttpsServer:
         given = {"clock": clock} if clock else {}
         self.mailbox = Mailbox(federation.folder / "spool", limits, **given)
         stamps = StampsTaken(began=time.time_ns())  # the waiting time after a start is over
-        self.gate = Gate(operator_of(federation, **changes), limits, stamps=stamps, **given)
-        self.metrics = Metrics()
-        self.door = Door(self.gate, self.mailbox, limits, self.metrics, Lines())
-        self.transport = httpx.ASGITransport(self.door.application)
+        home = operator_of(federation, **changes)
+        self.gate = Gate(home, self.mailbox, limits, Lines(), stamps=stamps, **given)
+        self.transport = httpx.ASGITransport(self.gate.application)
+
+    def answers(self) -> list[tuple[int, bytes]]:
+        """Return the answers that have arrived, without their signatures."""
+        return [
+            (client, bytes(whole[:-SIGNATURE_BYTES])) for client, whole in self.mailbox.answers()
+        ]
 
     def device(
         self,
@@ -98,21 +105,39 @@ class HttpsServer:
         client: int,
         answer: Callable[[bytes], bytes],
         transport: httpx.AsyncBaseTransport | None = None,
+        *,
+        seals: bool = True,
         **changes: Any,
-    ) -> Device:
+    ) -> Connection:
+        """Return a connection; it signs the answers unless they are sealed messages already."""
         given = {
             "identity": federation.identities[client],
             "server_key": federation.operator.public,
         }
-        return Device(
+        own = federation.identities[client]
+        return Connection(
             URL,
             client,
             tls=NO_TLS,
-            answer=answer,
+            answer=(lambda message: sealed(answer(message), own)) if seals else answer,
             transport=Waiting(transport or self.transport),
             jitter=random.Random(client),
             **(given | changes),
         )
+
+
+def sealed(content: bytes, identity: Identity) -> bytes:
+    """Return content with the signature that ends every message."""
+    digest = hashlib.sha256(content).digest()
+    return content + identity.sign(envelope.statement("to-server", digest))
+
+
+def put(
+    mailbox: Mailbox, client: int, number: str, whole: bytes, total: int, offset: int, part: bytes
+) -> Upload | None:
+    """Upload a range of the answer `whole`."""
+    request = Request(client, "PATCH", "", 0, *envelope.seal_of(whole))
+    return mailbox.put(request, number, total, offset, part)
 
 
 class BadNetwork(httpx.AsyncBaseTransport):
@@ -140,7 +165,10 @@ class BadNetwork(httpx.AsyncBaseTransport):
         response = await self._carry(damaged)
         if chaos.happens("duplicate"):
             again = await self._carry(request)
-            assert again.status_code in (401, 400, 404), "a request counted twice"
+            if request.method != "PATCH":
+                assert again.status_code in (401, 400, 404), "a request counted twice"
+            elif response.status_code == 204:
+                assert again.status_code in (404, 409), "a range counted twice"
         if chaos.happens("fail"):
             raise httpx.ReadError("the answer was lost")
         body = await response.aread()
@@ -161,7 +189,7 @@ class HttpsChaos(ChaosCarrier):
     def __init__(self, federation: Federation, seed: int, trouble: Trouble | None = None) -> None:
         super().__init__(federation, seed, trouble)
         self._due = dict.fromkeys(federation.roster, 0.0)
-        self._devices: dict[int, Device] = {}
+        self._devices: dict[int, Connection] = {}
         self._start()
 
     def _start(self) -> None:
@@ -189,7 +217,9 @@ class HttpsChaos(ChaosCarrier):
         """Let a client's process send one request; it may die on the way."""
         device = self._devices.get(client) or self._devices.setdefault(
             client,
-            self.server_up.device(self.federation, client, self._node(client), BadNetwork(self)),
+            self.server_up.device(
+                self.federation, client, self._node(client), BadNetwork(self), seals=False
+            ),
         )
         try:
             return min(device.turn(), 1.0)
@@ -204,7 +234,7 @@ class HttpsChaos(ChaosCarrier):
         def answer(message: bytes) -> bytes:
             with killing(self.rng, self.trouble.kill):
                 node = self.federation.node(client)
-                reply = node.answer(message)
+                reply = bytes(node.answer(message))
             self.messages.append(reply)
             return reply
 

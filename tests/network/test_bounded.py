@@ -10,7 +10,7 @@ from privirec.privacy.policy import Aggregator
 from privirec.runtime import envelope
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.envelope import Envelope
-from privirec.runtime.messages import Answer, Blocks, Exchange
+from privirec.runtime.messages import Answer, Exchange, Vector
 
 from .chaos import Federation
 from .test_node import Talk
@@ -42,9 +42,9 @@ def test_answers_that_are_too_long_are_not_kept(tmp_path: Path, aggregator: Aggr
                     junk = (first + bytes(JUNK), *reply.parts[1:])
                     sent = Envelope(reply.run, 0, reply.message, junk)
                     said = reply.message
-                    assert isinstance(said, Answer | Blocks)
-                    if isinstance(said, Blocks):
-                        continue  # junk in place of a block would exclude the client
+                    assert isinstance(said, Answer | Vector)
+                    if isinstance(said, Vector):
+                        continue  # junk in place of a vector would exclude the client
                     talk.server.receive(0, sent.seal(federation.identities[0], "to-server"))
                 assert _size(federation.folder / "server") - before < JUNK // 8
             talk.server.receive(address, honest)
@@ -55,7 +55,7 @@ def test_answers_that_are_too_long_are_not_kept(tmp_path: Path, aggregator: Aggr
     assert len(tried) == len(talk.server.plan.steps)
 
 
-def test_a_block_that_is_too_long_ends_a_clients_part(tmp_path: Path) -> None:
+def test_a_vector_that_is_too_long_ends_a_clients_part(tmp_path: Path) -> None:
     federation = Federation(tmp_path)
     talk = Talk(federation)
     talk.until("input", 1)

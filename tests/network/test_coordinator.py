@@ -16,7 +16,7 @@ from privirec.runtime import envelope
 from privirec.runtime.coordinator import Stage, arrivals
 from privirec.runtime.coordinator.clients import MOST_COMPLAINTS, ClientState
 from privirec.runtime.envelope import Envelope
-from privirec.runtime.messages import Abort, Blocks, Exchange, Here, Refused, TurnedAway
+from privirec.runtime.messages import Abort, Here, Refused, TurnedAway
 from privirec.runtime.node.memory import Memory
 from privirec.runtime.refusals import Code
 from privirec.secagg import Phase
@@ -82,22 +82,6 @@ def test_refusals_of_other_runs_are_not_taken(
     reply = Envelope(talk.server.run if run == "own" else run, 0, said)
     talk.server.receive(0, reply.seal(federation.identities[0], "to-server"))
     assert (talk.server.clients[0].state is ClientState.REFUSES) == taken
-
-
-def test_an_upload_without_blocks_is_not_asked_for_again_at_once(federation: Federation) -> None:
-    """Otherwise the server would ask in a loop until the deadline."""
-    clock = [0.0]
-    talk = Talk(federation, clock=lambda: clock[0])
-    talk.until("input", 1)
-    talk.server.connected(set(federation.roster))
-    list(talk.server.outgoing())
-    step = envelope.peek(talk.message_for(0), "to-client").message
-    assert isinstance(step, Exchange)
-    empty = Envelope(talk.server.run, 0, Blocks(step=step.step, first=0, total=0))
-    talk.server.receive(0, empty.seal(federation.identities[0], "to-server"))
-    assert not [to for to, _ in talk.server.outgoing() if to == 0]
-    clock[0] += talk.server.deadlines.retry + 0.1
-    assert [to for to, _ in talk.server.outgoing() if to == 0]
 
 
 def test_junk_does_not_fill_the_log(

@@ -37,23 +37,24 @@ from privirec.runtime.messages import (
     ARTIFACT_FILES,
     Answer,
     ArtifactPiece,
-    Blocks,
     Exchange,
     Hello,
     Message,
     Refused,
-    SendBlocks,
+    SendVector,
+    Vector,
 )
 from privirec.runtime.node import Node, memory, steps
 from privirec.runtime.node.memory import Memory
 from privirec.runtime.node.run_state import ClientRun
+from privirec.runtime.node.upload import upload_file
 from privirec.runtime.refusals import Code, Refusal
 from privirec.runtime.run_plan import RunPlan
 from privirec.secagg import Phase, Step
 from privirec.secagg.bell2020.messages import decode
 from privirec.secagg.errors import ProtocolError
 from privirec.secagg.keys import NOTHING_ASKED
-from privirec.secagg.messages import Masked, encode
+from privirec.secagg.messages import encode
 from secagg.testing.lies import lie_of
 
 from .chaos import TERMS, Federation, check_same
@@ -211,8 +212,8 @@ def another_survivor(message: bytes) -> bytes | None:
 class Heard:
     """Everything that left a client in one life."""
 
-    blocks: dict[tuple[str, int, int], set[bytes]] = field(default_factory=lambda: defaultdict(set))
-    """Blocks by run, step and index in the upload."""
+    vectors: dict[tuple[str, int], set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    """Vectors by run and step."""
     answers: dict[tuple[str, int], set[bytes]] = field(default_factory=lambda: defaultdict(set))
     codes: list[Code] = field(default_factory=list)
 
@@ -221,17 +222,16 @@ class Heard:
             return None
         sealed = envelope.peek(reply, "to-server")
         said = sealed.message
-        if isinstance(said, Blocks):
-            for place, part in enumerate(sealed.parts, start=said.first):
-                self.blocks[sealed.run, said.step, place].add(bytes(part))
+        if isinstance(said, Vector):
+            self.vectors[sealed.run, said.step].add(bytes(sealed.parts[0]))
         elif isinstance(said, Answer):
             self.answers[sealed.run, said.step].add(bytes(sealed.parts[0]))
         elif isinstance(said, Refused):
             self.codes.append(said.code)
         return said
 
-    def two_time_pads(self) -> list[tuple[str, int, int]]:
-        return sorted(key for key, found in self.blocks.items() if len(found) > 1)
+    def two_time_pads(self) -> list[tuple[str, int]]:
+        return sorted(key for key, found in self.vectors.items() if len(found) > 1)
 
     def check(self) -> None:
         """Fail unless there is one vector per sum, one answer per step, one secret per client."""
@@ -279,16 +279,11 @@ class Liar:
         return [honest, others, self._uploads]
 
     def _uploads(self, node: Node) -> None:
-        """Ask for every block of every possible upload."""
+        """Ask for every possible upload."""
         recorded = self._recorded
         for step in range(max(self._place - 3, 0), self._place + 2):
-            first = 0
-            while True:
-                ask = recorded.seal(CLIENT, SendBlocks(step=step, first=first))
-                said = self._heard.listen(node.answer(ask))
-                if not isinstance(said, Blocks) or first + 1 >= said.total:
-                    break
-                first += 1
+            ask = recorded.seal(CLIENT, SendVector(step=step))
+            self._heard.listen(node.answer(ask))
 
     def _rest(self) -> Iterator[bytes]:
         """Yield earlier and later messages, honest and altered, and the invitation again."""
@@ -346,7 +341,7 @@ class Life:
         counted = {(one.run, one.sum_number) for one in node.budget.account().sums}
         node.close()
         steps = self.recorded.plan.steps
-        for run, step, _ in self.heard.blocks:
+        for run, step in self.heard.vectors:
             assert (run, steps[step].sum_number) in counted
 
 
@@ -410,7 +405,7 @@ def test_no_write_leads_to_a_second_vector(
     place, count, answered = recorded.place(name, number), 0, 0
     for life in lives(recorded, place, fault, folder):
         life.check()
-        answered += bool(life.heard.answers or life.heard.blocks)
+        answered += bool(life.heard.answers or life.heard.vectors)
         count += 1
     assert count > 30
     assert answered > count // 2  # some clients answered, so the checks above were not empty
@@ -437,18 +432,17 @@ def _any_message_for_the_next_step(self: Node, state: ClientRun, step: int, dige
         raise Refusal(Code.TOO_EARLY, "")
 
 
-def _any_upload_on_the_disk(self: Node, state: ClientRun, step: int, first: int) -> bytes:
-    upload = self._upload(state.run, step)
-    if not upload.path.exists():
+def _any_upload_on_the_disk(self: Node, state: ClientRun, step: int) -> bytes:
+    path = upload_file(self._folder_of(state.run), step)
+    if not path.exists():
         raise Refusal(Code.NO_UPLOAD, "")
-    parts, total = upload.read(first, 120)
-    return self._seal(state.run, Blocks(step=step, first=first, total=total), *parts)
+    return path.read_bytes()
 
 
 def without_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bind steps to no message, and send uploads before the state records them."""
     monkeypatch.setattr(Node, "_check_next", _any_message_for_the_next_step)
-    monkeypatch.setattr(Node, "_blocks", _any_upload_on_the_disk)
+    monkeypatch.setattr(Node, "_vector", _any_upload_on_the_disk)
 
 
 def without_commit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -477,7 +471,7 @@ def test_without_the_order_two_vectors_leave_under_one_mask(
         if found := life.heard.two_time_pads():
             break
     assert found
-    (step,) = {step for _, step, _ in found}
+    (step,) = {step for _, step in found}
     planned = recorded.plan.shapes[2]
     asked = wire.decode(bytes(envelope.peek(recorded.messages[place], "to-client").parts[1]))
     own = Histories(recorded.federation.rows(CLIENT).matrix, 0)
@@ -485,19 +479,13 @@ def test_without_the_order_two_vectors_leave_under_one_mask(
         np.concatenate([np.ravel(block) for block in answer(ask, own, NO_RANDOMNESS)])
         for ask in (asked, another_ask(asked))
     ]
-    for run, _, place in found:
-        one, other = (read_block(sent, planned) for sent in life.heard.blocks[run, step, place])
-        at = slice(place * 16, place * 16 + len(one))
-        expected = (plain[0] - plain[1])[at].astype(one.dtype)
+    for run, _ in found:
+        one, other = (
+            planned.ring.unpack(sent, planned.length) for sent in life.heard.vectors[run, step]
+        )
+        expected = (plain[0] - plain[1]).astype(one.dtype)
         assert expected.any()
         assert np.array_equal(one - other, expected) or np.array_equal(other - one, expected)
-
-
-def read_block(sent: bytes, shape: Any) -> Any:
-    masked = decode(sent)
-    assert isinstance(masked, Masked)
-    entries = min(TERMS.block_entries, shape.length - masked.offset)
-    return shape.ring.unpack(masked.packed, entries)
 
 
 # --- an honest server -----------------------------------------------------------------------------
@@ -609,7 +597,7 @@ def test_a_disk_that_is_full_at_any_page(
             node.close()
         except OSError:
             pass  # the client did not even start
-        refused += not isinstance(said, Answer | Blocks)
+        refused += not isinstance(said, Answer | Vector)
         if pages % 2:
             ballast.unlink()  # free again; in the other lives the disk stays full for the liar
         try:
@@ -618,7 +606,7 @@ def test_a_disk_that_is_full_at_any_page(
             assert not pages % 2
         life.heard.check()
         ballast.unlink(missing_ok=True)
-        if isinstance(said, Answer | Blocks):
+        if isinstance(said, Answer | Vector):
             break
     assert refused > 1
-    assert isinstance(said, Answer | Blocks)
+    assert isinstance(said, Answer | Vector)

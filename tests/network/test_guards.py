@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privirec.device.installed import Installed
-from privirec.durable import write_whole
+from privirec.durable import mapped, write_pieces, write_whole
 from privirec.models import GFCF
 from privirec.privacy.policy import Policy
 from privirec.runtime import envelope
@@ -24,16 +25,16 @@ from privirec.runtime.messages import (
     Abort,
     Answer,
     ArtifactPiece,
-    Blocks,
     Exchange,
     Goodbye,
     Here,
     Received,
     Refused,
-    SendBlocks,
+    SendVector,
+    Vector,
 )
 from privirec.runtime.node.cohort_guard import CohortGuard
-from privirec.runtime.node.upload import UploadFile
+from privirec.runtime.node.upload import forget_uploads
 from privirec.runtime.pledges import Pledges
 from privirec.runtime.refusals import Code
 from privirec.secagg.bell2020.client import BellClient
@@ -310,29 +311,38 @@ def test_steps_come_in_their_order(federation: Federation) -> None:
     refused(talk.forged(0, Exchange(step=0)), "before", Code.ANSWERED_BEFORE, final=False)
 
 
-def test_a_client_that_has_left_sends_no_blocks(federation: Federation) -> None:
+def test_a_client_that_has_left_sends_no_vector(federation: Federation) -> None:
     talk = Talk(federation)
     talk.until("unmask", 1)
-    upload = UploadFile(next(federation.folder.glob("client-0/runs/*/upload-2")))
-    kept = upload.path.read_bytes()
-    assert isinstance(said_in(talk.forged(0, SendBlocks(step=2, first=0))), Blocks)
+    upload = next(federation.folder.glob("client-0/runs/*/upload-2"))
+    kept = upload.read_bytes()
+    assert isinstance(said_in(talk.forged(0, SendVector(step=2))), Vector)
     talk.forged(0, Abort(reason="enough"))
-    assert not upload.path.exists()
-    write_whole(upload.path, kept)
-    refused(talk.forged(0, SendBlocks(step=2, first=0)), "has left", Code.OWN_PROBLEM, final=False)
+    assert not upload.exists()
+    write_whole(upload, kept)
+    refused(talk.forged(0, SendVector(step=2)), "has left", Code.OWN_PROBLEM, final=False)
 
 
 def test_an_upload_is_whole_or_not_there(tmp_path: Path) -> None:
-    upload = UploadFile(tmp_path / "upload-2")
+    path = tmp_path / "upload-2"
 
-    def blocks() -> Any:
+    def blocks() -> Iterator[bytes]:
         yield b"one"
-        assert not upload.path.exists()
+        assert not path.exists()
         yield b"two"
-        assert not upload.path.exists()
+        assert not path.exists()
 
-    assert upload.write(blocks()) == 6
-    assert upload.read(0, 100) == ((b"one", b"two"), 2)
+    write_pieces(path, blocks())
+    assert bytes(mapped(path)) == b"onetwo"
+
+
+def test_parts_of_uploads_that_a_crash_left_are_forgotten(tmp_path: Path) -> None:
+    for name in ("upload-2", "upload-12", ".upload-12.77.part", "incoming"):
+        (tmp_path / name).touch()
+    forget_uploads(tmp_path, before=12)
+    assert {path.name for path in tmp_path.iterdir()} == {"upload-12", "incoming"}
+    forget_uploads(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"incoming"}
 
 
 def test_one_run_at_a_time(federation: Federation) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import random
 import time
 from collections.abc import Awaitable
@@ -15,16 +14,16 @@ import httpx
 import pytest
 
 from privirec.errors import UsageError
+from privirec.runtime import envelope
 from privirec.runtime.enrolment.folders import check_address, is_https
-from privirec.runtime.https import device as device_module
-from privirec.runtime.https import door as door_module
+from privirec.runtime.https import connection as connection_module
 from privirec.runtime.https import gate as gate_module
 from privirec.runtime.https import signing as signing_module
-from privirec.runtime.https.device import (
+from privirec.runtime.https.connection import (
     LONGEST_BACK_OFF,
     LONGEST_PAUSE,
+    ClientRevoked,
     NotLetIn,
-    Revoked,
     Unreachable,
 )
 from privirec.runtime.https.limits import Limits
@@ -40,16 +39,12 @@ from privirec.runtime.https.signing import (
     Stamps,
     StampsTaken,
     Word,
-    check_signature,
-    content_digest,
     message_number,
-    read_request,
-    signed_headers,
 )
 from privirec.secagg.keys import Identity
 
 from .chaos import Federation
-from .https_chaos import LIMITS, URL, HttpsServer, in_small_pieces, spooled
+from .https_chaos import LIMITS, URL, HttpsServer, in_small_pieces, put, sealed, spooled
 
 T = TypeVar("T")
 SERVER = bytes(32)
@@ -62,7 +57,7 @@ def federation(tmp_path: Path) -> Federation:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door_module, "REFUSED_AFTER", 0.0)
+    monkeypatch.setattr(gate_module, "REFUSED_AFTER", 0.0)
 
 
 def done(coroutine: Awaitable[T]) -> T:
@@ -86,14 +81,19 @@ async def ask(
     stamp: int | None = None,
     **changes: Any,
 ) -> httpx.Response:
-    """Send one request, signed correctly unless something is changed."""
-    digest = changes.pop("digest", content_digest(content))
-    stamp = Stamps().next() if stamp is None else stamp
-    request = Request(client, stamp, method, target, digest)
+    """Send one request, signed correctly unless something is changed.
+
+    An upload is a range of the sealed message `answer`, by default all of it.
+    """
     identity = changes.pop("identity", None) or federation.identities[client]
-    headers = signed_headers(
-        request, identity, changes.pop("server_key", federation.operator.public)
-    )
+    server_key = changes.pop("server_key", federation.operator.public)
+    if method == "PATCH":
+        seal = envelope.seal_of(changes.pop("answer", content))
+        request = Request(client, method, target, 0, *seal)
+    else:
+        request = Request(client, method, target, Stamps().next() if stamp is None else stamp)
+        request = request.signed(identity, server_key)
+    headers = request.headers()
     sent_to = changes.pop("sent_to", (method, target))
     async with httpx.AsyncClient(transport=server.transport, base_url=URL) as http:
         return await http.request(
@@ -104,28 +104,50 @@ async def ask(
 # --- admission ------------------------------------------------------------------------------------
 
 
+def lower(headers: dict[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
 def test_a_signed_request_says_by_whom_for_whom_what_and_when() -> None:
     identity = Identity(b"1" * 32)
-    request = Request(7, 12345, "PATCH", "/v1/answers/ab?offset=0", content_digest(b"x"))
-    headers = {k.lower(): v for k, v in signed_headers(request, identity, SERVER).items()}
-    read, signature = read_request("PATCH", "/v1/answers/ab?offset=0", headers)
+    request = Request(7, "GET", "/v1/messages/ab?x=0", 12345).signed(identity, SERVER)
+    headers = lower(request.headers())
+    read = Request.read("GET", "/v1/messages/ab?x=0", headers)
     assert read == request
-    check_signature(read, signature, identity.public, SERVER)
+    read.check(identity.public, SERVER)
     changed = [
-        Request(8, 12345, "PATCH", request.target, request.digest),
-        Request(7, 12346, "PATCH", request.target, request.digest),
-        Request(7, 12345, "GET", request.target, request.digest),
-        Request(7, 12345, "PATCH", request.target + "1", request.digest),
-        Request(7, 12345, "PATCH", request.target, content_digest(b"y")),
+        replace(request, client=8),
+        replace(request, stamp=12346),
+        replace(request, method="HEAD"),
+        replace(request, target=request.target + "1"),
+        replace(request, method="PATCH"),
     ]
     for other in changed:
         with pytest.raises(NotSigned):
-            check_signature(other, signature, identity.public, SERVER)
+            other.check(identity.public, SERVER)
     with pytest.raises(NotSigned):
-        check_signature(request, signature, identity.public, bytes([1]) * 32)
-    for name in headers:
+        request.check(identity.public, bytes([1]) * 32)
+    with pytest.raises(NotSigned):
+        Request.read("GET", request.target, headers | {"authorization": "PriviRec client=1"})
+
+
+def test_an_upload_has_the_signature_of_its_answer_alone() -> None:
+    identity = Identity(b"1" * 32)
+    digest, signature = envelope.seal_of(sealed(b"answer", identity))
+    request = Request(7, "PATCH", "/v1/answers/ab", 0, digest, signature)
+    headers = lower(request.headers())
+    assert Request.read("PATCH", "/v1/answers/ab", headers) == request
+    request.check(identity.public, SERVER)
+    for other in (replace(request, digest=bytes(32)), replace(request, signature=bytes(64))):
         with pytest.raises(NotSigned):
-            read_request("PATCH", request.target, headers | {name: "PriviRec client=1"})
+            other.check(identity.public, SERVER)
+    with pytest.raises(NotSigned):
+        request.check(Identity(b"2" * 32).public, SERVER)
+    with pytest.raises(NotSigned, match="another kind"):  # nothing is read with it
+        Request.read("GET", "/v1/next", headers)
+    asked = Request(7, "GET", "/v1/next", 5).signed(identity, SERVER)
+    with pytest.raises(NotSigned, match="another kind"):
+        Request.read("PATCH", "/v1/next", lower(asked.headers()))
 
 
 def test_a_request_counts_once(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +201,7 @@ def test_nobody_but_the_server_moves_a_clients_clock(
     kept: list[int] = []
 
     def proxy(http: httpx.Request) -> httpx.Response:
-        request, _ = read_request(http.method, http.url.raw_path.decode(), http.headers)
+        request = Request.read(http.method, http.url.raw_path.decode(), http.headers)
         kept.append(request.stamp)
         word = Word(CLOCK, in_a_year, 0).signed(request, Identity(b"p" * 32))
         return httpx.Response(401, headers=word, stream=httpx.ByteStream(b""))
@@ -197,11 +219,11 @@ def test_nobody_but_the_server_moves_a_clients_clock(
 
 def test_the_servers_word_is_about_one_request() -> None:
     server = Identity(b"s" * 32)
-    request = Request(7, 12345, "GET", "/v1/next", bytes(32))
+    request = Request(7, "GET", "/v1/next", 12345, b"", bytes(64))
     word = Word(CLOCK, 5, 6)
     headers = word.signed(request, server)
     assert Word.read(headers, request, server.public) == word
-    for other in (replace(request, client=8), replace(request, stamp=12346)):
+    for other in (replace(request, client=8), replace(request, signature=b"x" * 64)):
         assert Word.read(headers, other, server.public) is None
     assert Word.read(headers, request, Identity(b"x" * 32).public) is None
     text = headers[SERVER_WORD]
@@ -237,7 +259,7 @@ def test_strangers_hear_a_number_and_nothing_else(
     reply = done(ask(server, federation, **changes))
     assert (reply.status_code, reply.content) == (401, b"")
     if "identity" in changes and "client" not in changes:  # without the guard it succeeds
-        monkeypatch.setattr(gate_module, "check_signature", lambda *_: None)
+        monkeypatch.setattr(Request, "check", lambda *_: None)
         assert done(ask(server, federation, **changes)).content == b"secret"
 
 
@@ -247,8 +269,8 @@ def test_nothing_of_a_strangers_content_is_read(federation: Federation) -> None:
 
     async def push() -> int:
         sent: list[Any] = []
-        request = Request(0, Stamps().next(), "PATCH", "/v1/answers/1", bytes(32))
-        headers = signed_headers(request, Identity(b"x" * 32), federation.operator.public)
+        seal = envelope.seal_of(sealed(b"evil", Identity(b"x" * 32)))
+        headers = Request(0, "PATCH", "/v1/answers/1", 0, *seal).headers()
         scope = {
             "type": "http",
             "method": "PATCH",
@@ -265,7 +287,7 @@ def test_nothing_of_a_strangers_content_is_read(federation: Federation) -> None:
         async def send(event: Any) -> None:
             sent.append(event)
 
-        await server.door.application(scope, receive, send)
+        await server.gate.application(scope, receive, send)
         return int(sent[0]["status"])
 
     assert done(push()) == 401
@@ -274,7 +296,7 @@ def test_nothing_of_a_strangers_content_is_read(federation: Federation) -> None:
 
 def test_a_revoked_client_hears_that(federation: Federation) -> None:
     server = HttpsServer(federation, revoked=[1])
-    with pytest.raises(Revoked, match="revoked"):
+    with pytest.raises(ClientRevoked, match="revoked"):
         server.device(federation, 1, echo).turn()
     assert server.device(federation, 0, echo).turn() >= 0
     stranger = server.device(federation, 0, echo, identity=Identity(b"x" * 32))
@@ -308,11 +330,16 @@ def test_a_proxy_revokes_nobody(federation: Federation) -> None:
 def test_content_that_was_not_signed_is_refused(federation: Federation) -> None:
     server = HttpsServer(federation)
     server.mailbox.send(0, b"question")
-    number, digest = message_number(b"question"), hashlib.sha256(b"mine").hexdigest()
-    target = f"/v1/answers/{number}?digest={digest}&total=4&offset=0"
-    forged = done(ask(server, federation, target, "PATCH", b"evil", digest=content_digest(b"mine")))
-    assert forged.status_code == 400
-    assert not list(server.mailbox.answers())
+    own = sealed(b"mine", federation.identities[0])
+    target = f"/v1/answers/{message_number(b'question')}?total={len(own)}&offset=0"
+    for evil in (b"evil" + own[4:], own[:-1] + bytes([own[-1] ^ 1])):
+        forged = done(ask(server, federation, target, "PATCH", evil, answer=own))
+        assert forged.status_code == 422
+    assert not server.answers()
+    other = sealed(b"evil", Identity(b"x" * 32))
+    assert done(ask(server, federation, target, "PATCH", other)).status_code == 401
+    assert done(ask(server, federation, target, "PATCH", own)).status_code == 204
+    assert server.answers() == [(0, b"mine")]
 
 
 # --- ranges ---------------------------------------------------------------------------------------
@@ -327,7 +354,7 @@ def test_messages_and_answers_travel_in_pieces(
     server.mailbox.send(0, question)
     device = server.device(federation, 0, lambda message: message[::-1])
     device.turn()
-    assert list(server.mailbox.answers()) == [(0, question[::-1])]
+    assert server.answers() == [(0, question[::-1])]
     assert device.requests == 13 + 13
     assert server.mailbox.is_idle()
 
@@ -360,27 +387,28 @@ def test_what_was_interrupted_is_taken_up(
             break
         except Unreachable:
             pass
-    assert list(server.mailbox.answers()) == [(0, question * 2)]
+    assert server.answers() == [(0, question * 2)]
     assert computed == [question]
-    assert device.bytes_up == 2 * len(question)
+    assert device.bytes_up == 2 * len(question) + 64
 
 
 def test_a_range_that_does_not_follow_is_told_where_to_go_on(tmp_path: Path) -> None:
     mailbox = Mailbox(tmp_path, LIMITS)
     mailbox.send(1, b"question")
-    number, digest = message_number(b"question"), hashlib.sha256(b"abcdef").hexdigest()
+    number, whole = message_number(b"question"), b"abcdef" + bytes(64)
+    digest = envelope.seal_of(whole)[0]
     assert mailbox.received(1, number, digest) == 0
-    mailbox.put(1, number, digest, 6, 0, b"abc")
+    put(mailbox, 1, number, whole, 70, 0, b"abc")
     assert mailbox.received(1, number, digest) == 3
-    for offset, part in ((0, b"abc"), (4, b"ef"), (3, b"defg")):
+    for offset, part in ((0, b"abc"), (4, b"ef"), (3, bytes(68))):
         with pytest.raises(BadRange) as refused:
-            mailbox.put(1, number, digest, 6, offset, part)
+            put(mailbox, 1, number, whole, 70, offset, part)
         assert refused.value.received == 3
-    other = hashlib.sha256(b"other").hexdigest()
-    assert mailbox.received(1, number, other) == 0  # another answer starts from the beginning
-    mailbox.put(1, number, other, 5, 0, b"other")
-    assert list(mailbox.answers()) == [(1, b"other")]
-    assert mailbox.put(1, number, digest, 6, 3, b"def") is None
+    other = b"other" + bytes(64)
+    assert mailbox.received(1, number, envelope.seal_of(other)[0]) == 0  # another begins anew
+    put(mailbox, 1, number, other, 69, 0, other)
+    assert list(mailbox.answers()) == [(1, other)]
+    assert put(mailbox, 1, number, whole, 70, 3, b"def") is None
 
 
 def test_answers_lie_on_the_disk_and_go_with_the_run(tmp_path: Path) -> None:
@@ -390,12 +418,13 @@ def test_answers_lie_on_the_disk_and_go_with_the_run(tmp_path: Path) -> None:
     number = message_number(b"question")
     for client in range(3):
         content = bytes([client]) * 9
-        mailbox.put(client, number, hashlib.sha256(content).hexdigest(), 9, 0, content)
+        put(mailbox, client, number, content, 9, 0, content)
     assert len(list(tmp_path.iterdir())) == 2
-    assert sorted(mailbox.answers()) == [(n, bytes([n]) * 9) for n in range(3)]
+    found = sorted((client, bytes(whole)) for client, whole in mailbox.answers())
+    assert found == [(n, bytes([n]) * 9) for n in range(3)]
     assert not list(tmp_path.iterdir())
     mailbox.send(0, b"question")
-    mailbox.put(0, number, hashlib.sha256(b"x" * 20).hexdigest(), 20, 0, b"x")
+    put(mailbox, 0, number, b"x" * 20, 20, 0, b"x")
     assert list(tmp_path.iterdir())
     mailbox.end()
     assert not list(tmp_path.iterdir())
@@ -440,7 +469,7 @@ def test_requests_at_a_time_are_limited(
     federation: Federation, limits: dict[str, int], status: int
 ) -> None:
     server = limited(federation, **limits)
-    request = Request(0, 1, "GET", "/", b"")
+    request = Request(0, "GET", "/", 1)
     with server.gate.turn(request):
         reply = done(ask(server, federation))
         assert reply.status_code == status
@@ -454,30 +483,34 @@ def test_what_is_too_large_is_refused(
     in_small_pieces(monkeypatch, 100)
     server = limited(federation, largest_answer=150)
     server.mailbox.send(0, b"question")
-    number, digest = message_number(b"question"), "0" * 64
-    place = f"/v1/answers/{number}?digest={digest}"
-    large = done(ask(server, federation, f"{place}&total=151&offset=0", "PATCH", b"x"))
-    assert large.status_code == 413
-    piece = done(ask(server, federation, f"{place}&total=150&offset=0", "PATCH", b"x" * 101))
-    assert piece.status_code == 413
-    for wrong in ("", "&total=x&offset=0", "&total=5&offset=-1", "&total=5"):
-        reply = done(ask(server, federation, place + wrong, "PATCH", b"x"))
-        assert reply.status_code == 400
+    number = message_number(b"question")
+    place = f"/v1/answers/{number}"
+    own = sealed(b"x" * 86, federation.identities[0])
+
+    def upload(query: str, content: bytes) -> int:
+        target = f"{place}?{query}"
+        return done(ask(server, federation, target, "PATCH", content, answer=own)).status_code
+
+    assert upload("total=151&offset=0", b"x") == 413
+    assert upload("total=150&offset=0", b"x" * 101) == 413
+    for wrong in ("", "total=x&offset=0", "total=5&offset=-1", "total=5"):
+        assert upload(wrong, b"x") == 400
+    assert done(ask(server, federation, f"{place}?digest=0", "HEAD")).status_code == 400
     assert not spooled(federation)
     device = server.device(federation, 0, lambda _: b"x" * 151)
     assert device.turn() > 0  # the client continues with the next message
-    assert server.mailbox.received(0, number, digest) == 0
+    assert server.mailbox.received(0, number, bytes(32)) == 0
 
 
 def test_a_request_that_stops_in_the_middle_is_given_up(federation: Federation) -> None:
     server = limited(federation, silence=0.05)
     server.mailbox.send(0, b"question")
-    number, digest = message_number(b"question"), "0" * 64
+    number = message_number(b"question")
 
     async def slow() -> int:
-        target = f"/v1/answers/{number}?digest={digest}&total=10&offset=0"
-        request = Request(0, Stamps().next(), "PATCH", target, bytes(32))
-        headers = signed_headers(request, federation.identities[0], federation.operator.public)
+        target = f"/v1/answers/{number}?total=10&offset=0"
+        seal = envelope.seal_of(sealed(b"x", federation.identities[0]))
+        headers = Request(0, "PATCH", target, 0, *seal).headers()
         path, query = target.split("?")
         scope = {
             "type": "http",
@@ -498,7 +531,7 @@ def test_a_request_that_stops_in_the_middle_is_given_up(federation: Federation) 
         async def send(event: Any) -> None:
             sent.append(event)
 
-        await server.door.application(scope, receive, send)
+        await server.gate.application(scope, receive, send)
         return int(sent[0]["status"])
 
     assert done(slow()) == 408
@@ -539,7 +572,7 @@ ETAG = f'"{message_number(b"abc")}"'
         lying(206, b"abc", etag=ETAG, content_range="bytes 0-4/9"),
         lying(206, b"abc", etag=ETAG, content_range="bytes 0-2/999999999999"),
         lying(206, b"abc", etag=ETAG, content_range="bytes 0-2/2"),
-        lying(200, b"x" * (device_module.PIECE + 1), etag=ETAG),
+        lying(200, b"x" * (connection_module.PIECE + 1), etag=ETAG),
         lying(503, retry_after="7"),
     ],
 )
@@ -619,11 +652,11 @@ def test_health_and_metrics(federation: Federation) -> None:
         async with httpx.AsyncClient(transport=transport, base_url=URL) as http:
             return await http.get(path)
 
-    assert done(look(server.door.application, "/health")).text == "ok\n"
-    assert done(look(server.door.application, "/metrics")).status_code == 404
-    found = done(look(server.door.watched, "/metrics")).text
+    assert done(look(server.gate.application, "/health")).text == "ok\n"
+    assert done(look(server.gate.application, "/metrics")).status_code == 404
+    found = done(look(server.gate.watched, "/metrics")).text
     assert 'privirec_requests_total{status="200",what="next"} 1.0' in found
-    assert f"privirec_received_bytes_total {len(echo(b'question')):.1f}" in found
+    assert f"privirec_received_bytes_total {len(echo(b'question')) + 64:.1f}" in found
     assert "name-0" not in found
 
 

@@ -20,7 +20,7 @@ from privirec.runtime.enrolment.certificates import make_certificates
 from privirec.runtime.enrolment.folders import ClientFolder
 from privirec.runtime.https import client as client_module
 from privirec.runtime.https.client import Answering, stay
-from privirec.runtime.https.device import Unreachable
+from privirec.runtime.https.connection import Unreachable
 from privirec.runtime.node import Node
 from privirec.runtime.node.memory import Memory
 from privirec.secagg.keys import Identity
@@ -49,7 +49,7 @@ def answering(client: ClientFolder) -> Iterator[Answering]:
 
 @pytest.fixture
 def during(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[dict[str, Any]], None]], Any]:
-    """Run a function while a client is connected, with the arguments of its `Device`."""
+    """Run a function while a client is connected, with the arguments of its `Connection`."""
 
     class Connected:
         do: Callable[[dict[str, Any]], None]
@@ -70,7 +70,7 @@ def during(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[dict[str, Any
         Connected.do = staticmethod(do)
         return closed
 
-    monkeypatch.setattr(client_module, "Device", Connected)
+    monkeypatch.setattr(client_module, "Connection", Connected)
     monkeypatch.setattr(client_module, "logged_to", lambda _: contextlib.nullcontext())
     return set_to
 

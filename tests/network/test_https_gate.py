@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from privirec.runtime.https import door as door_module
 from privirec.runtime.https import gate as gate_module
 from privirec.runtime.https.signing import CLOCK, REVOKED, Request, Stamps, Word
 from privirec.secagg.keys import Identity
@@ -33,12 +32,12 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         found.append(seconds)
 
-    monkeypatch.setattr(door_module.asyncio, "sleep", sleep)
+    monkeypatch.setattr(gate_module.asyncio, "sleep", sleep)
     return found
 
 
 def turn_of(client: int) -> Request:
-    return Request(client, 1, "GET", "/", b"")
+    return Request(client, "GET", "/", 1)
 
 
 # --- strangers ------------------------------------------------------------------------------------
@@ -49,13 +48,13 @@ def test_who_is_in_the_roster_does_not_show_by_the_work(
 ) -> None:
     """Check a signature also for a number without a client."""
     checked: list[int] = []
-    check = gate_module.check_signature
+    check = Request.check
 
     def counted(request: Request, *more: Any) -> None:
         checked.append(request.client)
         check(request, *more)
 
-    monkeypatch.setattr(gate_module, "check_signature", counted)
+    monkeypatch.setattr(Request, "check", counted)
     server = HttpsServer(federation)
     for client in (1, 99):
         assert done(ask(server, federation, client=client, identity=STRANGER)).status_code == 401
@@ -69,7 +68,7 @@ def test_who_is_revoked_is_told_to_nobody_else(federation: Federation, slept: li
     assert len({tuple(sorted(reply.headers)) for reply in heard}) == 1
     own = done(ask(server, federation, client=1))
     assert (own.status_code, own.text) == (403, REVOKED)
-    assert slept == [door_module.REFUSED_AFTER] * 4
+    assert slept == [gate_module.REFUSED_AFTER] * 4
 
 
 def test_a_stranger_uses_up_nothing_of_a_clients(federation: Federation) -> None:
@@ -87,8 +86,9 @@ def test_who_is_late_hears_the_time_from_the_server(
     federation: Federation, slept: list[float]
 ) -> None:
     server = HttpsServer(federation)
-    request = Request(0, 1, "GET", "/v1/next", bytes(32))
-    reply = done(ask(server, federation, stamp=1, digest=bytes(32)))
+    request = Request(0, "GET", "/v1/next", 1)
+    request = request.signed(federation.identities[0], federation.operator.public)
+    reply = done(ask(server, federation, stamp=1))
     assert (reply.status_code, reply.text) == (401, CLOCK)
     word = Word.read(reply.headers, request, federation.operator.public)
     assert word is not None
@@ -151,8 +151,9 @@ def test_another_key_of_the_server_counts_once_the_roster_names_it(federation: F
     server.gate.read_roster()
     assert done(ask(server, federation)).status_code == 204
     assert done(ask(server, federation, server_key=former.public)).status_code == 401
-    request = Request(0, 1, "GET", "/v1/next", bytes(32))
-    late = done(ask(server, federation, stamp=1, digest=bytes(32)))
+    request = Request(0, "GET", "/v1/next", 1)
+    request = request.signed(federation.identities[0], federation.operator.public)
+    late = done(ask(server, federation, stamp=1))
     assert Word.read(late.headers, request, federation.operator.public) is not None
 
 

@@ -31,7 +31,7 @@ from privirec.runtime.execute import execute
 from privirec.runtime.federate import federate
 from privirec.runtime.https import server as server_module
 from privirec.runtime.https.client import Answering
-from privirec.runtime.https.device import Device, Unreachable, trusting
+from privirec.runtime.https.connection import Connection, Unreachable, trusting
 from privirec.runtime.https.limits import Limits
 from privirec.runtime.https.one_machine import HttpsNetwork
 from privirec.runtime.https.runs import follow_run, is_up, start_run
@@ -89,14 +89,14 @@ def serving(home: OperatorFolder, listening: Listening) -> Iterator[threading.Th
     assert not thread.is_alive()
 
 
-def device_of(path: Path, url: str, ca: Path | None = None) -> tuple[Device, Answering]:
+def device_of(path: Path, url: str, ca: Path | None = None) -> tuple[Connection, Answering]:
     home = ClientFolder(path)
     answering = Answering(home)
     client = answering.node().client
     answering.close()  # another thread will answer
     server_key = bytes.fromhex(home.members.server)
     tls = trusting(ca or path / "ca.crt")
-    return Device(url, client, home.identity, server_key, tls, answering.answer), answering
+    return Connection(url, client, home.identity, server_key, tls, answering.answer), answering
 
 
 def run_with(home: OperatorFolder, clients: list[Path], url: str) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def run_with(home: OperatorFolder, clients: list[Path], url: str) -> dict[str, A
 
     deadline = time.monotonic() + 60
 
-    def stay(device: Device, answering: Answering) -> None:
+    def stay(device: Connection, answering: Answering) -> None:
         with contextlib.closing(device), contextlib.closing(answering):
             while not result.exists() and time.monotonic() < deadline:
                 try:

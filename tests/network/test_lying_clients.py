@@ -11,8 +11,7 @@ from privirec.privacy.cohorts import Demands
 from privirec.runtime import envelope
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.envelope import MOST_PARTS, BadEnvelope, Envelope
-from privirec.runtime.messages import Answer, Blocks, Goodbye, Here, Message, Received
-from privirec.runtime.node.upload import UploadFile
+from privirec.runtime.messages import Answer, Goodbye, Here, Message, Received, Vector
 from privirec.runtime.pledges import Pledge
 from privirec.secagg import protocol
 from privirec.version import __version__
@@ -35,14 +34,15 @@ def say(talk: Talk, message: Message, *parts: bytes, run: str = "") -> None:
 
 
 def lies(talk: Talk, step: int) -> None:
-    """Send messages that do not belong here, none of them a block of a requested upload."""
+    """Send messages that do not belong here, none of them in place of a requested vector."""
     for place in (0, step, step + 1, max(0, step - 1), LARGE):
         say(talk, Answer(step=place), b"")
         say(talk, Answer(step=place), bytes(1000))
         say(talk, Answer(step=place))
         say(talk, Answer(step=place), b"one", b"two")
-        say(talk, Blocks(step=place, first=LARGE, total=9), bytes(100))
-        say(talk, Blocks(step=place, first=0, total=LARGE))
+        if place != step:
+            say(talk, Vector(step=place), bytes(100))
+            say(talk, Vector(step=place))
     say(talk, Received(offset=LARGE, installed=True))
     say(talk, Goodbye())
     say(talk, Answer(step=step), b"", run="0" * 32)
@@ -69,12 +69,22 @@ def test_what_does_not_belong_here_changes_nothing(federation: Federation) -> No
     check_same(components, federation.simulated(frozenset(range(6)), TERMS.program))
 
 
+def test_a_vector_is_one_part(federation: Federation) -> None:
+    """Test a good vector with a second part beside it."""
+    talk = Talk(federation)
+    talk.until("input", 1)
+    good = envelope.peek(federation.node(LIAR).answer(talk.message_for(LIAR)), "to-server")
+    say(talk, good.message, bytes(good.parts[0]), b"more")
+    assert talk.server.clients[LIAR].gone
+
+
+@pytest.mark.parametrize("parts", [(), (bytes(50),), (b"one", b"two")])
 def test_nonsense_in_the_place_of_a_vector_drops_the_client_that_sent_it(
-    federation: Federation,
+    federation: Federation, parts: tuple[bytes, ...]
 ) -> None:
     talk = Talk(federation)
     talk.until("input", 1)
-    say(talk, Blocks(step=2, first=0, total=1), bytes(50))
+    say(talk, Vector(step=2), *parts)
     talk.until(Stage.COMPUTED)
     components = talk.server.components
     assert components is not None
@@ -109,16 +119,11 @@ def test_a_client_that_counts_its_users_wrongly_ends_at_most_the_run(
     assert again.stage in (Stage.SUMMING, Stage.COMPUTED, Stage.STOPPED)
 
 
-def test_headers_of_strangers_are_short(tmp_path: Path) -> None:
+def test_headers_of_strangers_are_short() -> None:
     """A header is read before its sender is known, so it must be cheap to read."""
     for parts in (MOST_PARTS + 1, 5_000_000):
         text = b'{"client":0,"fields":{},"kind":"goodbye","parts":[' + b"0," * (parts - 1)
         text += b'0],"run":""}'
-        message = b"PRE\x03" + struct.pack(">I", len(text)) + text + bytes(64)
+        message = b"PRE\x04" + struct.pack(">I", len(text)) + text + bytes(64)
         with pytest.raises(BadEnvelope):
             envelope.peek(message, "to-server")
-    upload = UploadFile(tmp_path / "upload-1")
-    upload.write(b"x" for _ in range(MOST_PARTS + 10))
-    parts_of_one, total = upload.read(0, 1 << 20)
-    assert (len(parts_of_one), total) == (MOST_PARTS, MOST_PARTS + 10)
-    assert len(upload.read(MOST_PARTS, 1 << 20)[0]) == 10

@@ -30,7 +30,7 @@ from privirec.federated.programs import (
 from privirec.filters.normalize import most_popular
 from privirec.runtime import envelope
 from privirec.runtime.coordinator import Stage
-from privirec.runtime.messages import ARTIFACT_FILES, Blocks, Received, Refused
+from privirec.runtime.messages import ARTIFACT_FILES, Received, Refused, Vector
 from privirec.runtime.node import steps
 from privirec.runtime.refusals import Code
 
@@ -103,7 +103,7 @@ def test_whoever_objects_to_degrees_has_the_item(
     caplog.clear()
     said, talk = said_to_the_lie(tmp_path / "on")
     assert all(one == said[0] for one in said)
-    assert isinstance(said[0], Blocks)
+    assert isinstance(said[0], Vector)
     assert [line.count("cannot be") for line in caplog.messages].count(1) == 1  # for its owner
     run_number = talk.server.run
     claims = [remembered(talk.federation, client).spoilt() for client in range(7)]
@@ -187,7 +187,7 @@ def test_a_vector_that_is_too_large_for_a_lie_does_not_show(
 
     federation = Federation(tmp_path / "on")
     talk = smallest_claim(federation)
-    assert isinstance(said_in(asked(talk, lie)), Blocks)
+    assert isinstance(said_in(asked(talk, lie)), Vector)
     assert remembered(federation, 0).spoilt()
 
 

@@ -24,8 +24,8 @@ from privirec.federated.programs import PrivirecSettings, program_of
 from privirec.privacy.policy import Policy
 from privirec.runtime import envelope
 from privirec.runtime.coordinator import Coordinator, Stage
-from privirec.runtime.envelope import EVERYBODY, Envelope
-from privirec.runtime.messages import Answer, Blocks, Exchange, Hello, Message, Refused, SendBlocks
+from privirec.runtime.envelope import EVERYBODY, Envelope, Sealed
+from privirec.runtime.messages import Answer, Exchange, Hello, Message, Refused, SendVector, Vector
 from privirec.runtime.node.memory import Memory
 from privirec.runtime.node.run_state import Part
 from privirec.runtime.pledges import Pledges
@@ -113,7 +113,7 @@ class _Remembered(logging.Handler):
 logging.getLogger("privirec.client").addHandler(_Remembered())
 
 
-def refused(reply: bytes | Envelope, said: str, code: Code, *, final: bool) -> None:
+def refused(reply: Sealed | Envelope, said: str, code: Code, *, final: bool) -> None:
     """Fail unless refused with this code, and with the reason in the reply or the client's log."""
     found = said_in(reply)
     assert isinstance(found, Refused), found
@@ -122,8 +122,8 @@ def refused(reply: bytes | Envelope, said: str, code: Code, *, final: bool) -> N
     assert (found.code, found.final) == (code, final)
 
 
-def said_in(reply: bytes | Envelope) -> Message:
-    found = envelope.peek(reply, "to-server") if isinstance(reply, bytes) else reply
+def said_in(reply: Sealed | Envelope) -> Message:
+    found = reply if isinstance(reply, Envelope) else envelope.peek(reply, "to-server")
     return found.message
 
 
@@ -170,7 +170,7 @@ def test_another_version_is_refused(federation: Federation) -> None:
     message = bytearray(Envelope("0" * 32, 0, talk.hello()).seal(federation.operator, "to-client"))
     message[3] += 1
     reply_bytes = federation.node(0).answer(bytes(message))
-    refused(reply_bytes, "of version 4", Code.BAD_MESSAGE, final=False)
+    refused(reply_bytes, "of version 5", Code.BAD_MESSAGE, final=False)
 
 
 def test_another_roster_is_refused(federation: Federation) -> None:
@@ -487,10 +487,10 @@ def test_a_step_answers_one_message_only_even_after_a_crash(
         state = remembered(federation, 0).load(talk.server.run)
         assert state is not None
         if state.step < asked_step:  # not committed: the stored answer must not leave
-            blocks = talk.forged(0, SendBlocks(step=asked_step, first=0))
-            refused(blocks, "no such upload", Code.NO_UPLOAD, final=False)
+            upload = talk.forged(0, SendVector(step=asked_step))
+            refused(upload, "no such upload", Code.NO_UPLOAD, final=False)
     assert kills > 2
-    assert isinstance(said_in(federation.node(0).answer(message)), Answer | Blocks)
+    assert isinstance(said_in(federation.node(0).answer(message)), Answer | Vector)
 
 
 def test_a_full_disk_answers_nothing_and_loses_nothing(
@@ -507,7 +507,7 @@ def test_a_full_disk_answers_nothing_and_loses_nothing(
     with mock.patch("privirec.runtime.node.node.alone", side_effect=full):
         refused(node.answer(message), "a problem of its own", Code.OWN_PROBLEM, final=False)
     assert "No space left" in caplog.text
-    assert isinstance(said_in(federation.node(0).answer(message)), Blocks)
+    assert isinstance(said_in(federation.node(0).answer(message)), Vector)
 
 
 def test_secrets_are_for_their_owner_and_leave_with_the_run(federation: Federation) -> None:

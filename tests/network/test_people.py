@@ -23,7 +23,7 @@ from privirec.privacy.cohorts import Demands
 from privirec.privacy.policy import Policy, allowing
 from privirec.runtime import envelope
 from privirec.runtime.coordinator import Stage
-from privirec.runtime.messages import Blocks, Exchange, Here, Refused
+from privirec.runtime.messages import Exchange, Here, Refused, Vector
 from privirec.runtime.node import Node
 from privirec.runtime.node import node as node_module
 from privirec.runtime.pledges import BadPledge, Pledge, Pledges
@@ -290,7 +290,7 @@ def left_out(silos: Silos) -> Any:
     with sums_opened() as seen:
         talk.until("input", 1)
         talk.step(skip={4})
-        assert isinstance(said_in(silos.node(4).answer(talk.last[4])), Blocks)
+        assert isinstance(said_in(silos.node(4).answer(talk.last[4])), Vector)
         for _ in range(300):
             clock[0] += 4
             talk.step(skip={4})

@@ -14,7 +14,7 @@ from privirec.federated import wire
 from privirec.runtime import envelope
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.envelope import Envelope
-from privirec.runtime.messages import Abort, Answer, ArtifactPiece, Blocks, Refused, SendBlocks
+from privirec.runtime.messages import Abort, Answer, ArtifactPiece, Refused, SendVector, Vector
 from privirec.runtime.node import memory
 from privirec.runtime.refusals import Code
 
@@ -45,7 +45,7 @@ def test_an_answer_that_left_after_a_crash_counts(
     message = talk.message_for(0)
     with mock.patch.object(memory, "write_whole", side_effect=Killed), pytest.raises(Killed):
         federation.node(0).answer(message)
-    assert isinstance(said_in(federation.node(0).answer(message)), Answer | Blocks)
+    assert isinstance(said_in(federation.node(0).answer(message)), Answer | Vector)
     shutil.copy(backup, database(federation))
     reply = federation.node(0).answer(message)
     refused(reply, "restored from before an answer", Code.OWN_PROBLEM, final=False)
@@ -58,7 +58,7 @@ def test_an_upload_that_left_after_a_crash_counts(federation: Federation) -> Non
     message = talk.message_for(0)
     with mock.patch.object(memory, "write_whole", side_effect=Killed), pytest.raises(Killed):
         federation.node(0).answer(message)
-    assert isinstance(said_in(talk.forged(0, SendBlocks(step=2, first=0))), Blocks)
+    assert isinstance(said_in(talk.forged(0, SendVector(step=2))), Vector)
     shutil.copy(backup, database(federation))
     reply = federation.node(0).answer(message)
     refused(reply, "restored from before an answer", Code.OWN_PROBLEM, final=False)
@@ -71,7 +71,7 @@ def test_a_state_of_the_run_before_is_not_answered_from(federation: Federation, 
     first.until(step)
     backup = shutil.copy(database(federation), federation.folder / "backup.db")
     message = first.message_for(0)
-    assert isinstance(said_in(federation.node(0).answer(message)), Answer | Blocks)
+    assert isinstance(said_in(federation.node(0).answer(message)), Answer | Vector)
     second = Talk(federation, name="second")
     second.until("share")
     shutil.copy(backup, database(federation))
@@ -149,7 +149,7 @@ def answered_from_a_backup(
     backup = Path(shutil.copytree(runs, federation.folder / "backup"))
     message = talk.message_for(0)
     first = envelope.peek(federation.node(0).answer(message), "to-server")
-    assert isinstance(first.message, Blocks)
+    assert isinstance(first.message, Vector)
     restore(runs, backup)
     honest = wire.decode(bytes(envelope.peek(message, "to-client").parts[-1]))
     return first, asked(talk, replace(honest, block=-honest.block))  # type: ignore
@@ -173,7 +173,7 @@ def test_a_snapshot_of_the_whole_disk_is_not_noticed(
     """
     monkeypatch.setattr(memory, "changed_at", lambda path: path.stat().st_mtime_ns)
     first, second = answered_from_a_backup(federation, whole_folder)
-    assert isinstance(second.message, Blocks)
+    assert isinstance(second.message, Vector)
     assert [bytes(part) for part in first.parts] != [bytes(part) for part in second.parts]
 
 

@@ -13,7 +13,7 @@ from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.carriers import carrier_of
 from privirec.runtime.enrolment.folders import ClientFolder, check_address
-from privirec.runtime.https.device import trusting
+from privirec.runtime.https.connection import trusting
 
 log = logging.getLogger("privirec.client")
 

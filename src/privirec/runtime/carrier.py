@@ -13,6 +13,7 @@ from typing import Protocol
 
 from privirec.runtime.coordinator import Coordinator, Stage
 from privirec.runtime.coordinator.clients import Address
+from privirec.runtime.envelope import Sealed
 
 LOOK_FOR_CLIENTS = 2.0
 """Seconds between two queries for connected clients."""
@@ -37,7 +38,7 @@ class Carrier(Protocol):
         """Accept a message for delivery; return False if it cannot be sent."""
         ...
 
-    def arrivals(self) -> Iterable[tuple[Address, bytes | None]]:
+    def arrivals(self) -> Iterable[tuple[Address, Sealed | None]]:
         """Yield the replies since the last call, with None for a message that nobody answered."""
         ...
 

@@ -6,7 +6,7 @@ Every kind of message has its own model. Long content, and content for a protoco
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -37,12 +37,31 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: ClassVar[str]
+    kinds: ClassVar[dict[str, type[Message]]]
+    """All messages in this direction by their kind."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_given: Any) -> None:
+        if "kind" in vars(cls):
+            cls.kinds[cls.kind] = cls
+
+
+class FromServer(Message):
+    """A message to a client: sent by `Coordinator`, handled in `Node`."""
+
+    kinds = {}
+
+
+class FromClient(Message):
+    """A message to the server: sent by `Node`, handled in `Arrivals`."""
+
+    kinds = {}
 
 
 # --- from the server ------------------------------------------------------------------------------
 
 
-class Hello(Message):
+class Hello(FromServer):
     """Greeting of the server, with the values that client and server must share."""
 
     kind = "hello"
@@ -57,22 +76,21 @@ class Hello(Message):
     The plan decides."""
 
 
-class Exchange(Message):
+class Exchange(FromServer):
     """A step of the run, with the protocol's message and the other inputs of the step as parts."""
 
     kind = "exchange"
     step: Count
 
 
-class SendBlocks(Message):
-    """Request for the blocks of an upload, starting with block `first`."""
+class SendVector(FromServer):
+    """Request for the vector of an earlier step, which a restarted server has lost."""
 
-    kind = "send-blocks"
+    kind = "send-vector"
     step: Count
-    first: Count
 
 
-class ArtifactPiece(Message):
+class ArtifactPiece(FromServer):
     """A piece of the model's files, which are treated as one concatenated stream."""
 
     kind = "artifact-piece"
@@ -82,14 +100,14 @@ class ArtifactPiece(Message):
     offset: Count
 
 
-class Abort(Message):
+class Abort(FromServer):
     """Notice that the run ended without a result."""
 
     kind = "abort"
     reason: Words
 
 
-class TurnedAway(Message):
+class TurnedAway(FromServer):
     """Notice that the server refuses to talk to this address."""
 
     kind = "turned-away"
@@ -99,7 +117,7 @@ class TurnedAway(Message):
 # --- from a client --------------------------------------------------------------------------------
 
 
-class Here(Message):
+class Here(FromClient):
     """A client's announcement that it takes part, with its pledge.
 
     The two sets of the pledge are in the parts.
@@ -115,23 +133,21 @@ class Here(Message):
     version: Words
 
 
-class Answer(Message):
+class Answer(FromClient):
     """The protocol's answer in a step."""
 
     kind = "answer"
     step: Count
 
 
-class Blocks(Message):
-    """Blocks of an upload from `first` on; `total` is the number of blocks of the whole upload."""
+class Vector(FromClient):
+    """A client's vector in an input step: its packed entries are the only part."""
 
-    kind = "blocks"
+    kind = "vector"
     step: Count
-    first: Count
-    total: Count
 
 
-class Received(Message):
+class Received(FromClient):
     """Bytes of the artifact received so far, and whether it is installed."""
 
     kind = "received"
@@ -139,13 +155,13 @@ class Received(Message):
     installed: bool
 
 
-class Goodbye(Message):
+class Goodbye(FromClient):
     """A client's acknowledgement of the server's last message to it."""
 
     kind = "goodbye"
 
 
-class Refused(Message):
+class Refused(FromClient):
     """A client's refusal to answer a message. If `final`, the client has left the run."""
 
     kind = "refused"
@@ -158,13 +174,6 @@ class Refused(Message):
     returns: Day = ""
     """First day on which it could pay for this run; empty if never, or if it does not tell."""
 
-
-FROM_SERVER: dict[str, type[Message]] = {
-    kind.kind: kind for kind in (Hello, Exchange, SendBlocks, ArtifactPiece, Abort, TurnedAway)
-}
-FROM_CLIENT: dict[str, type[Message]] = {
-    kind.kind: kind for kind in (Here, Answer, Blocks, Received, Goodbye, Refused)
-}
 
 EXCHANGE_PARTS = {
     Phase.SETUP: ("protocol", "plan"),  # the plan only in the first step

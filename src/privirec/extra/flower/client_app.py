@@ -37,4 +37,4 @@ def answer(message: Message, context: Context) -> Message:
             else:
                 log.exception("cannot answer")
             raise FederationError(OWN_PROBLEM) from None
-    return Message(pack(reply), reply_to=message)
+    return Message(pack(bytes(reply)), reply_to=message)

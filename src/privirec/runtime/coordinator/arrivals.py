@@ -10,8 +10,8 @@ from privirec.privacy.cohorts import Demands
 from privirec.runtime import envelope
 from privirec.runtime.coordinator.clients import Address, ClientState, Directory, RemoteClient
 from privirec.runtime.coordinator.run_state import ServerRun, Stage
-from privirec.runtime.envelope import BadEnvelope, Envelope
-from privirec.runtime.messages import Answer, Blocks, Here, Received, Refused
+from privirec.runtime.envelope import BadEnvelope, Envelope, Sealed
+from privirec.runtime.messages import Answer, Here, Received, Refused, Vector
 from privirec.runtime.pledges import BadPledge, Pledge, Pledges
 from privirec.runtime.refusals import Code
 from privirec.secagg import Phase, ProtocolError
@@ -41,7 +41,7 @@ class Arrivals:
         self._nobody = Identity.generate(os.urandom).public
         """Public key without an owner, used to check senders that are not in the roster."""
 
-    def take(self, address: Address, message: bytes, waiting_for: Waiting) -> None:
+    def take(self, address: Address, message: Sealed, waiting_for: Waiting) -> None:
         """Process a reply.
 
         Raise TurnAway, BadEnvelope or ProtocolError for a reply that does not belong here; it then
@@ -56,7 +56,7 @@ class Arrivals:
         self._directory.clients[reply.client].bytes_up += len(message)
         self._take(address, reply, waiting_for)
 
-    def _check_sender(self, reply: Envelope, message: bytes) -> None:
+    def _check_sender(self, reply: Envelope, message: Sealed) -> None:
         """Check a message's signature and run.
 
         A sender outside the roster gets the same error, after the same work, as one that signs with
@@ -90,13 +90,13 @@ class Arrivals:
             return  # late or duplicate
         if isinstance(said, Received) and self._state.stage is Stage.HANDING_OUT:
             self._take_receipt(client, said)
-        elif isinstance(said, Answer | Blocks) and self._state.stage is Stage.SUMMING:
+        elif isinstance(said, Answer | Vector) and self._state.stage is Stage.SUMMING:
             computing = self._state.computing
             uploads = computing.step.phase is Phase.INPUT
-            if said.step != computing.position or isinstance(said, Blocks) is not uploads:
+            if said.step != computing.position or isinstance(said, Vector) is not uploads:
                 return
-            if isinstance(said, Blocks):
-                self._take_blocks(number, said, reply.parts, waiting_for)
+            if isinstance(said, Vector):
+                self._take_vector(number, reply.parts)
             elif len(reply.parts) == 1:
                 self._state.take_answer(number, bytes(reply.parts[0]))
                 client.state = ClientState.ANSWERED
@@ -148,28 +148,16 @@ class Arrivals:
             client.state = client.state if known else ClientState.REFUSES
             self._directory.failed(address)
 
-    def _take_blocks(
-        self, number: int, said: Blocks, parts: tuple[bytes | memoryview, ...], waiting_for: Waiting
-    ) -> None:
+    def _take_vector(self, number: int, parts: tuple[bytes | memoryview, ...]) -> None:
         client = self._directory.clients[number]
-        if said.first != client.received:
+        try:
+            self._state.take_vector(number, parts[0] if len(parts) == 1 else b"")
+        except ProtocolError as error:
+            # The client signed this message itself, but it is not its vector.
+            log.warning("client %d leaves: %s", number, error)
+            client.gone, client.state = str(error), ClientState.REFUSED
             return
-        if not parts and client.address is not None:
-            # An immediate retry would loop until the deadline.
-            self._directory.failed(client.address)
-            return
-        for part in parts:
-            try:
-                self._state.take_block(number, bytes(part))
-            except ProtocolError as error:
-                # The client signed this message itself, but it is not a block of its upload.
-                log.warning("client %d leaves: %s", number, error)
-                client.gone, client.state = str(error), ClientState.REFUSED
-                return
-            client.received += 1
-        sending = number in waiting_for()
-        client.state = ClientState.SENDING if sending else ClientState.ANSWERED
-        client.ask_at_once()
+        client.state = ClientState.ANSWERED
 
     def _take_receipt(self, client: RemoteClient, said: Received) -> None:
         if said.offset > client.received:

@@ -28,7 +28,6 @@ class ClientState(StrEnum):
     HERE = "here"
     WAITING = "waiting"
     """Owes the server an answer."""
-    SENDING = "sending"
     ANSWERED = "answered"
     DROPPED = "dropped"
     REFUSED = "refused"
@@ -74,7 +73,7 @@ class RemoteClient:
     sent_at: float | None = None
     retry_at: float | None = None
     received: int = 0
-    """Blocks of its upload that have arrived, or bytes of the artifact that it has received."""
+    """Bytes of the artifact that it has received."""
 
     def ask_at_once(self) -> None:
         """Make the next message to this client due immediately."""
@@ -178,7 +177,7 @@ class Directory:
         """Begin to wait for every client; mark clients that are no longer in the run as dropped."""
         for number, client in self.clients.items():
             client.ask_at_once()
-            if client.state in (ClientState.ANSWERED, ClientState.HERE, ClientState.SENDING):
+            if client.state in (ClientState.ANSWERED, ClientState.HERE):
                 client.state = ClientState.WAITING
             out = in_run is not None and number not in in_run
             if out and client.state is ClientState.WAITING:

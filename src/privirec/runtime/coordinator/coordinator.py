@@ -35,8 +35,8 @@ from privirec.runtime.coordinator.clients import (
 from privirec.runtime.coordinator.outbox import ArtifactStream, Outbox
 from privirec.runtime.coordinator.run_state import ServerRun, Stage
 from privirec.runtime.coordinator.status import StatusFile, status_of
-from privirec.runtime.envelope import BadEnvelope
-from privirec.runtime.messages import Abort, SendBlocks, TurnedAway
+from privirec.runtime.envelope import BadEnvelope, Sealed
+from privirec.runtime.messages import Abort, SendVector, TurnedAway
 from privirec.runtime.pledges import Pledges
 from privirec.runtime.run_plan import RunPlan
 from privirec.runtime.spec import RunSpec
@@ -142,7 +142,7 @@ class Coordinator:
         """Record that a message could not be sent or was not answered."""
         self._directory.failed(address)
 
-    def receive(self, address: Address, message: bytes) -> None:
+    def receive(self, address: Address, message: Sealed) -> None:
         """Process a reply; log and drop one that does not belong here."""
         if self.finished:
             return
@@ -257,11 +257,8 @@ class Coordinator:
         if self.stage is Stage.HANDING_OUT and self._artifact is not None:
             return self._outbox.piece(self._artifact, client.received)
         computing = self._state.computing
-        if computing.step.phase is Phase.INPUT and (
-            client.received or self._state.in_sum is not None
-        ):
-            wanted = SendBlocks(step=computing.position, first=client.received)
-            return self._outbox.seal(wanted, number)
+        if computing.step.phase is Phase.INPUT and self._state.in_sum is not None:
+            return self._outbox.seal(SendVector(step=computing.position), number)
         return self._messages[number]
 
     def _turn_away(self, address: Address, reason: str) -> None:
@@ -379,9 +376,6 @@ class Coordinator:
     def _entered(self) -> None:
         """Prepare for a stage, or a step of the sums, that has begun."""
         if self.stage is Stage.SUMMING:
-            if self._state.computing.step.phase is Phase.INPUT:
-                for client in self.clients.values():
-                    client.received = 0
             for number, users in self.plan.users.items():
                 self.clients[number].users = users
             self._messages = self._outbox.of_step(self._state.computing)

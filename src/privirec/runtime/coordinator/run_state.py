@@ -170,8 +170,9 @@ class ServerRun:
         self.computing.session.receive(client, content)
         self._journal.add(Answered(step=self.computing.position, client=client), content)
 
-    def take_block(self, client: int, content: bytes) -> None:
-        self.computing.session.receive(client, content)
+    def take_vector(self, client: int, packed: bytes | memoryview) -> None:
+        computing = self.computing
+        computing.session.add_vector(client, computing.step.sum_number, packed)
 
     def end_step(self, taking_part: set[int], traffic: Traffic) -> None:
         """End the step with the clients that completed it.

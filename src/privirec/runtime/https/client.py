@@ -1,4 +1,4 @@
-"""A client's process: its node, made from its folder, and a `Device` for the network."""
+"""A client's process: its node, made from its folder, and its `Connection`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from privirec.durable import alone, private_folder
 from privirec.errors import PrivirecError
 from privirec.privacy.policy import Policy
 from privirec.runtime.enrolment.folders import ClientFolder
-from privirec.runtime.https.device import Device, Unreachable, trusting
+from privirec.runtime.envelope import Sealed
+from privirec.runtime.https.connection import Connection, Unreachable, trusting
 from privirec.runtime.logs import logged_to
 from privirec.runtime.node import Node
 from privirec.secagg.keys import Identity
@@ -28,7 +29,7 @@ class Answering:
         self._node: Node | None = None
         self._seen: tuple[int, ...] = ()
 
-    def answer(self, message: bytes) -> bytes:
+    def answer(self, message: bytes) -> Sealed:
         try:
             node = self.node()
             answer = node.answer(message)
@@ -83,7 +84,7 @@ def stay(folder: Path, server: str, tell: Callable[[str], None]) -> None:
         alone(private_folder(folder / "https"), wait=False),
     ):
         tell(f"Client {client} connects to {server}; what it does is in {folder / 'client.log'}")
-        device = Device(
+        connection = Connection(
             server,
             client,
             *keys,
@@ -93,7 +94,7 @@ def stay(folder: Path, server: str, tell: Callable[[str], None]) -> None:
             keys=answering.keys,
         )
         try:
-            device.stay(tell)
+            connection.stay(tell)
         finally:
-            device.close()
+            connection.close()
             answering.close()

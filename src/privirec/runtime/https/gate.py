@@ -1,30 +1,68 @@
-"""Authentication and rate limits for requests: clients on the roster only, without replays."""
+"""The server's HTTP interface: it admits approved clients, within limits, to the mailbox.
+
+A request is judged by its head, before its content is read: the client's signature, the roster, no
+replay, and limits on rate and number.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.enrolment.roster import Member
-from privirec.runtime.https.limits import Allowance, Limits
+from privirec.runtime.https.limits import PIECE, Allowance, Limits
+from privirec.runtime.https.mailbox import BadAnswer, BadRange, Mailbox, NoRoom, Waiting
+from privirec.runtime.https.metrics import ServerMetrics
 from privirec.runtime.https.signing import (
     CLOCK,
     REVOKED,
+    UPLOAD,
     NotSigned,
     Request,
     StampsTaken,
     Word,
-    check_signature,
-    read_request,
 )
+from privirec.runtime.lines import Lines
+from privirec.runtime.messages import one_line
 from privirec.secagg.keys import Identity
 
+log = logging.getLogger("privirec.server")
 
-class Refused(Exception):
+OFFSET = "Upload-Offset"
+"""Header with the number of bytes of an answer that have arrived."""
+REFUSED_AFTER = 1.0
+"""Seconds before an unauthenticated request is refused, to slow down guessing."""
+CHUNK = 1 << 15
+"""Bytes of a message that are written to a connection at a time."""
+SAID_AGAIN = 60.0
+"""Seconds before the same line about a refused request is logged again."""
+MOST_SAID = 200
+"""Lines about refused requests in that time, so that they cannot fill the disk."""
+NO_ROOM_AFTER = 60
+"""Seconds after which a client retries if the disk had no space for its answer."""
+_RANGE = re.compile(r"bytes=([0-9]{1,12})-")
+_WHOLE = re.compile(r"[0-9]{1,12}")
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+Handler = Callable[[HttpRequest, Request], Awaitable[Response]]
+
+
+class Rejected(Exception):
     """A request that is not served."""
 
     def __init__(
@@ -36,7 +74,7 @@ class Refused(Exception):
         headers: Mapping[str, str] | None = None,
         known: bool = False,
     ) -> None:
-        """Initialise a refusal.
+        """Initialise a rejection.
 
         `why` goes to the log, `code` to the client. `known` is True if the client has proven its
         identity.
@@ -47,19 +85,25 @@ class Refused(Exception):
 
 
 class Gate:
-    """Check of requests by their headers alone, before their content is read."""
+    """HTTP routes for clients, and the check of every request."""
 
     def __init__(
         self,
         home: OperatorFolder,
+        mailbox: Mailbox,
         limits: Limits,
+        lines: Lines,
         clock: Callable[[], float] = time.monotonic,
         stamps: StampsTaken | None = None,
     ) -> None:
         self._home = home
+        self._mailbox = mailbox
         self._limits = limits
+        self._lines = lines
         self._clock = clock
         self._stamps = stamps or StampsTaken()
+        self._metrics = ServerMetrics()
+        self._said: dict[str, float] = {}
         self._nobody = Identity.generate(os.urandom).public
         """Public key without an owner, used to check signatures of unknown clients."""
         self._members: dict[int, Member] = {}
@@ -68,6 +112,28 @@ class Gate:
         self._allowances: dict[int, Allowance] = {}
         self._together = 0
         self.read_roster()
+        self.application = Starlette(
+            routes=[
+                Route("/v1/next", self._guarded("next", self._next), methods=["GET"]),
+                Route("/v1/messages/{number}", self._guarded("message", self._message)),
+                Route(
+                    "/v1/answers/{number}",
+                    self._guarded("answer", self._answer),
+                    methods=[UPLOAD, "HEAD"],
+                ),
+                Route("/health", self._health, methods=["GET"]),
+            ]
+        )
+        self.application.router.redirect_slashes = False  # they trust the Host header
+        self.watched = Starlette(
+            routes=[
+                Route("/metrics", self._count, methods=["GET"]),
+                Route("/health", self._health, methods=["GET"]),
+            ]
+        )
+        """Application for monitoring; not to be exposed to the network."""
+
+    # --- admission --------------------------------------------------------------------------------
 
     @property
     def approved(self) -> int:
@@ -91,25 +157,25 @@ class Gate:
             self._server = self._home.server
 
     def admit(self, method: str, target: str, headers: Mapping[str, str]) -> Request:
-        """Return the request; raise Refused unless an approved client signed it."""
+        """Return the request; raise Rejected unless an approved client signed it."""
         try:
-            request, signature = read_request(method, target, headers)
+            request = Request.read(method, target, headers)
             member = self._members.get(request.client)
             # Unknown clients get the same refusal after the same amount of work.
             key = bytes.fromhex(member.key) if member else self._nobody
-            check_signature(request, signature, key, self._server_key)
+            request.check(key, self._server_key)
         except NotSigned as error:
-            raise Refused(401, str(error)) from None
+            raise Rejected(401, str(error)) from None
         if member is None:
-            raise Refused(401, "not signed by the key of the client that it names")
+            raise Rejected(401, "not signed by the key of the client that it names")
         name = f"client {member.client} ({member.name})"
         if member.revoked:
             word = self._word(REVOKED, request)
-            raise Refused(403, f"{name}: it is revoked", code=REVOKED, headers=word)
-        if not self._stamps.take(request.client, request.stamp):
+            raise Rejected(403, f"{name}: it is revoked", code=REVOKED, headers=word)
+        if not request.is_upload and not self._stamps.take(request.client, request.stamp):
             word = self._word(CLOCK, request)
             why = f"{name}: a request that came before, or a clock that is wrong"
-            raise Refused(401, why, code=CLOCK, headers=word, known=True)
+            raise Rejected(401, why, code=CLOCK, headers=word, known=True)
         return request
 
     def _word(self, code: str, request: Request) -> dict[str, str]:
@@ -118,7 +184,7 @@ class Gate:
 
     @contextmanager
     def turn(self, request: Request) -> Iterator[None]:
-        """Count a request while it is served; raise Refused if there are too many."""
+        """Count a request while it is served; raise Rejected if there are too many."""
         client = request.client
         own = self._allowances.setdefault(client, Allowance(self._limits, self._clock))
         if own.at_once >= self._limits.at_once:
@@ -135,11 +201,182 @@ class Gate:
             own.at_once -= 1
             self._together -= 1
 
+    async def keep_up(self) -> None:
+        """Reload the roster and update the gauges every second, until cancelled."""
+        while True:
+            try:
+                self.read_roster()
+            except Exception:
+                log.exception("the roster cannot be read; the last one counts")
+            present = len(self._mailbox.connected())
+            self._metrics.connected.set(present)
+            self._metrics.approved.set(self.approved)
+            self._metrics.running.set(self._mailbox.running)
+            self._metrics.connections.set(len(self._lines))
+            await asyncio.sleep(1.0)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    async def _next(self, _http: HttpRequest, request: Request) -> Response:
+        waiting = self._mailbox.first(request.client)
+        if waiting is None:
+            return Response(status_code=204, headers=self._when_again(request.client))
+        return self._range(waiting, 0)
+
+    async def _message(self, http: HttpRequest, request: Request) -> Response:
+        waiting = self._mailbox.find(request.client, http.path_params["number"])
+        if waiting is None:
+            return Response(status_code=404)
+        found = _RANGE.fullmatch(http.headers.get("range", "bytes=0-"))
+        if found is None or int(found[1]) >= len(waiting.content):
+            return Response(status_code=416)
+        return self._range(waiting, int(found[1]))
+
+    async def _answer(self, http: HttpRequest, request: Request) -> Response:
+        number = http.path_params["number"]
+        if not request.is_upload:
+            digest = http.query_params.get("digest", "")
+            if _HEX.fullmatch(digest) is None:
+                raise Rejected(400, "", known=True)
+            there = self._mailbox.received(request.client, number, bytes.fromhex(digest))
+            return Response(status_code=404) if there is None else _there(204, there)
+        offset, total = (_whole(http.query_params.get(name, "")) for name in ("offset", "total"))
+        if total > self._limits.largest_answer:
+            why = f"client {request.client}: an answer that is too large (--largest-reply)"
+            raise Rejected(413, why, known=True)
+        part = await self._content(http, request)
+        try:
+            answer = self._mailbox.put(request, number, total, offset, part)
+        except BadRange as error:
+            return _there(409, error.received)
+        except NoRoom as error:
+            log.error("no room for answers (%s): see where %s lies", error, "https/spool")
+            later = {"Retry-After": str(NO_ROOM_AFTER)}
+            raise Rejected(503, "", headers=later, known=True) from None
+        except BadAnswer:
+            raise Rejected(422, f"client {request.client}: another answer", known=True) from None
+        if answer is None:
+            return Response(status_code=404)
+        self._metrics.received.inc(len(part))
+        response = _there(204, answer.received)
+        response.headers.update(self._when_again(request.client))
+        return response
+
+    async def _health(self, _http: HttpRequest) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def _count(self, _http: HttpRequest) -> Response:
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    # --- around them ------------------------------------------------------------------------------
+
+    def _guarded(self, what: str, handler: Handler) -> Callable[[HttpRequest], Any]:
+        async def guarded(http: HttpRequest) -> Response:
+            began = time.perf_counter()
+            try:
+                request = self.admit(http.method, _target(http), http.headers)
+                if (line := http.scope.get("state", {}).get("line")) is not None:
+                    self._lines.proven(line, request.client)
+                with self.turn(request):
+                    self._mailbox.seen(request.client)
+                    response = await handler(http, request)
+            except Rejected as refused:
+                response = await self._refuse(http, refused)
+            except ClientDisconnect:
+                response = Response(status_code=400)  # the client is gone
+            self._metrics.requests.labels(what, response.status_code).inc()
+            self._metrics.seconds.observe(time.perf_counter() - began)
+            return response
+
+        return guarded
+
+    async def _refuse(self, http: HttpRequest, refused: Rejected) -> Response:
+        if refused.why:
+            self._say(f"turned away {refused.why}", http)
+        if not refused.known:
+            await asyncio.sleep(REFUSED_AFTER)
+        headers = {"Connection": "close"} | refused.headers
+        return PlainTextResponse(refused.code, refused.status, headers=headers)
+
+    async def _content(self, http: HttpRequest, request: Request) -> bytes:
+        """Read a request's content; refuse it if it is too large or too slow."""
+        content = bytearray()
+        stream = http.stream()
+        try:
+            while True:
+                async with asyncio.timeout(self._limits.silence):
+                    part = await anext(stream, None)
+                if part is None:
+                    break
+                content += part
+                if len(content) > PIECE:
+                    why = f"client {request.client}: a request of more than {PIECE} bytes"
+                    raise Rejected(413, why, known=True)
+        except TimeoutError:
+            why = f"client {request.client}: a request that stopped in the middle"
+            raise Rejected(408, why, known=True) from None
+        return bytes(content)
+
+    def _range(self, waiting: Waiting, start: int) -> Response:
+        total = len(waiting.content)
+        stop = min(start + PIECE, total)
+        headers = {"ETag": f'"{waiting.number}"', "Cache-Control": "no-store"}
+        if (start, stop) != (0, total):
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{total}"
+        self._metrics.sent.inc(stop - start)
+        headers["Content-Length"] = str(stop - start)
+        return StreamingResponse(
+            _chunks(waiting.content, start, stop),
+            200 if stop - start == total else 206,
+            headers=headers,
+            media_type="application/octet-stream",
+        )
+
+    def _when_again(self, client: int) -> dict[str, str]:
+        seconds = str(round(self._mailbox.pause(client)))
+        return {"Retry-After": seconds, "Cache-Control": "no-store"}
+
+    def _say(self, what: str, http: HttpRequest) -> None:
+        host = http.client.host if http.client else "somewhere"
+        line = one_line(f"{what}, from {host}")
+        now = time.monotonic()
+        if now - self._said.get(line, -SAID_AGAIN) >= SAID_AGAIN:
+            if len(self._said) >= MOST_SAID:
+                self._said = {old: at for old, at in self._said.items() if now - at < SAID_AGAIN}
+            if len(self._said) < MOST_SAID:
+                self._said[line] = now
+                log.warning("%s", line)
+
+
+async def _chunks(content: bytes, start: int, stop: int) -> AsyncIterator[bytes]:
+    """Yield a message in small chunks, as fast as the client reads them.
+
+    If whole messages were buffered, a thousand slow clients would need a thousand times the memory.
+    """
+    for place in range(start, stop, CHUNK):
+        yield content[place : min(place + CHUNK, stop)]
+
+
+def _target(http: HttpRequest) -> str:
+    query = http.scope["query_string"].decode("latin-1")
+    path = http.scope["raw_path"].decode("latin-1")
+    return f"{path}?{query}" if query else path
+
+
+def _there(status: int, received: int) -> Response:
+    return Response(status_code=status, headers={OFFSET: str(received)})
+
+
+def _whole(text: str) -> int:
+    if _WHOLE.fullmatch(text) is None:
+        raise Rejected(400, "", known=True)
+    return int(text)
+
 
 def _changed(*paths: Path) -> tuple[int, ...]:
     return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
 
 
-def _later(status: int, seconds: float, why: str) -> Refused:
+def _later(status: int, seconds: float, why: str) -> Rejected:
     after = str(max(1, round(seconds)))
-    return Refused(status, why, headers={"Retry-After": after}, known=True)
+    return Rejected(status, why, headers={"Retry-After": after}, known=True)

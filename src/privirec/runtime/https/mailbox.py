@@ -1,13 +1,13 @@
 """Queues of messages to clients, and of their answers to the server.
 
 The run uses one thread, and clients' requests another; every method may be called from both.
-Answers may be large and many, so most of their bytes are kept in files. These files are not
+Answers may be large and many, so most of their bytes are kept in files. A run gets such a file as
+it is, mapped into memory: a vector is written once and added from there. These files are not
 durable: if the server's process ends, the run asks the clients again for answers that are lost.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import shutil
@@ -18,10 +18,12 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from privirec.durable import private_folder
+from privirec.durable import mapped, private_folder
+from privirec.runtime import envelope
 from privirec.runtime.coordinator.clients import Address
+from privirec.runtime.envelope import Sealed
 from privirec.runtime.https.limits import Limits
-from privirec.runtime.https.signing import message_number
+from privirec.runtime.https.signing import Request, message_number
 
 MOST_WAITING = 4
 """Largest number of queued messages per client; above it the oldest is dropped."""
@@ -45,15 +47,15 @@ class NoRoom(Exception):
 
 
 class BadAnswer(Exception):
-    """An answer that does not match the digest that its client announced."""
+    """An answer that does not match the seal that its client announced."""
 
 
 @dataclass
-class Answer:
+class Upload:
     """An answer, complete or in part."""
 
-    digest: str
-    """SHA-256 of the whole answer, as announced by the client."""
+    seal: tuple[bytes, bytes]
+    """Digest and signature of the whole answer, as its client announced them."""
     total: int
     file: Path | None
     """File that holds it; None if it is in memory."""
@@ -74,18 +76,9 @@ class Answer:
                 file.write(part)
         self.received += len(part)
 
-    def take(self) -> bytes:
-        """Return the whole answer and discard the stored copy."""
-        whole = bytes(self.content) if self.file is None else self.file.read_bytes()
-        self.drop()
-        return whole
-
-    def is_whole(self) -> bool:
-        """Return True if the content matches the announced digest."""
-        if self.file is None:
-            return hashlib.sha256(self.content).hexdigest() == self.digest
-        with self.file.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == self.digest
+    def whole(self) -> Sealed:
+        """Return the complete answer: the bytes in memory, or the file itself."""
+        return bytes(self.content) if self.file is None else mapped(self.file)
 
     def drop(self) -> None:
         if self.file is not None:
@@ -100,7 +93,7 @@ class Waiting:
     number: str
     content: bytes
     since: float
-    answer: Answer | None = None
+    answer: Upload | None = None
 
 
 @dataclass
@@ -126,7 +119,7 @@ class Mailbox:
         self._clock = clock
         self._lock = threading.Lock()
         self._boxes: dict[int, _Box] = {}
-        self._arrived: deque[tuple[int, Answer]] = deque()
+        self._arrived: deque[tuple[int, Upload]] = deque()
         self._in_memory = 0
         self._files = 0
         self._present = 0
@@ -164,15 +157,17 @@ class Mailbox:
                 self._drop(box.waiting.popleft())
             box.waiting.append(Waiting(number, message, self._clock()))
 
-    def answers(self) -> Iterator[tuple[int, bytes]]:
-        """Yield each complete answer once, with its client."""
+    def answers(self) -> Iterator[tuple[int, Sealed]]:
+        """Yield each complete answer once, with its client; its file is gone when it is freed."""
         while True:
             with self._lock:
                 if not self._arrived:
                     return
                 client, answer = self._arrived.popleft()
                 self._in_memory -= answer.in_memory
-            yield client, answer.take()
+            whole = answer.whole()
+            answer.drop()
+            yield client, whole
 
     def expired(self, seconds: float) -> list[int]:
         """Drop messages unanswered for `seconds`; return the client of each of them."""
@@ -214,22 +209,23 @@ class Mailbox:
         return self.limits.pause(self._present, waited, running=self.running)
 
     def put(
-        self, client: int, number: str, digest: str, total: int, offset: int, part: bytes
-    ) -> Answer | None:
+        self, request: Request, number: str, total: int, offset: int, part: bytes
+    ) -> Upload | None:
         """Store a range of the answer to a message; return None if that answer is not awaited.
 
         Raises BadRange if the range does not continue the bytes received so far, BadAnswer if the
-        complete answer does not match its digest, and NoRoom if the disk is full.
+        complete answer does not match its seal, and NoRoom if the disk is full.
         """
+        client, seal = request.client, (request.digest, request.signature)
         with self._lock:
             waiting = self._find(client, number)
             if waiting is None:
                 return None
             answer = waiting.answer
-            if answer is None or (answer.digest, answer.total) != (digest, total):
+            if answer is None or (answer.seal, answer.total) != (seal, total):
                 for one in self._boxes[client].waiting:
                     self._drop(one)  # a client uploads one answer at a time, from its start
-                answer = waiting.answer = Answer(digest, total, self._place(total))
+                answer = waiting.answer = Upload(seal, total, self._place(total))
                 self._in_memory += answer.in_memory
             if offset != answer.received or offset + len(part) > total:
                 raise BadRange(answer.received)
@@ -240,7 +236,7 @@ class Mailbox:
                 self._drop(waiting)
                 raise NoRoom(str(error)) from None
             if answer.received == total:
-                if not answer.is_whole():
+                if envelope.seal_of(answer.whole()) != seal:
                     self._drop(waiting)
                     raise BadAnswer("not what was announced")
                 self._boxes[client].waiting.remove(waiting)
@@ -248,14 +244,14 @@ class Mailbox:
                 self._arrived.append((client, answer))
             return answer
 
-    def received(self, client: int, number: str, digest: str) -> int | None:
+    def received(self, client: int, number: str, digest: bytes) -> int | None:
         """Return the bytes received of an answer, or None if that answer is not awaited."""
         with self._lock:
             waiting = self._find(client, number)
             if waiting is None:
                 return None
             answer = waiting.answer
-            return answer.received if answer is not None and answer.digest == digest else 0
+            return answer.received if answer is not None and answer.seal[0] == digest else 0
 
     # --- inside, under the lock -------------------------------------------------------------------
 
@@ -274,7 +270,7 @@ class Mailbox:
         self._files += 1
         return self._folder / str(self._files)
 
-    def _check_room(self, answer: Answer, part: bytes) -> None:
+    def _check_room(self, answer: Upload, part: bytes) -> None:
         if answer.file is not None:
             free = shutil.disk_usage(self._folder).free
             if free < len(part) + self.limits.room:
@@ -313,7 +309,7 @@ class HttpsCarrier:
         self._mailbox.send(int(str(address)), message)
         return True
 
-    def arrivals(self) -> Iterator[tuple[Address, bytes | None]]:
+    def arrivals(self) -> Iterator[tuple[Address, Sealed | None]]:
         yield from self._mailbox.answers()
         if (now := time.monotonic()) - self._looked >= LOOK_FOR_EXPIRED:
             self._looked = now

@@ -22,7 +22,6 @@ from privirec.runtime import serving
 from privirec.runtime.carriers import HTTPS, Listening
 from privirec.runtime.enrolment.certificates import check_certificate
 from privirec.runtime.enrolment.folders import OperatorFolder
-from privirec.runtime.https.door import Door, Metrics
 from privirec.runtime.https.gate import Gate
 from privirec.runtime.https.limits import Limits
 from privirec.runtime.https.mailbox import HttpsCarrier, Mailbox
@@ -52,7 +51,7 @@ def serve(
         prepare_process()
         mailbox = Mailbox(own_folder(home) / "spool", limits)
         lines = Lines(limits.within)
-        door = Door(Gate(home, limits), mailbox, limits, Metrics(), lines)
+        gate = Gate(home, mailbox, limits, lines)
         outer = {
             "host": listening.host,
             "port": listening.port,
@@ -70,16 +69,16 @@ def serve(
             "port": listening.watched_port,
             "proxy_headers": False,
         }
-        servers = [uvicorn.Server(_config(door.application, outer))]
+        servers = [uvicorn.Server(_config(gate.application, outer))]
         if listening.watched_port:
-            servers.append(uvicorn.Server(_config(door.watched, inner)))
+            servers.append(uvicorn.Server(_config(gate.watched, inner)))
         stop = threading.Event()
         runs = threading.Thread(
             target=_serve_runs, args=(home, mailbox, stop), name="runs", daemon=True
         )
         runs.start()
         try:
-            asyncio.run(_both(servers, door, lines, ready))
+            asyncio.run(_both(servers, gate, lines, ready))
         finally:
             stop.set()
 
@@ -96,21 +95,23 @@ def _config(application: Any, settings: dict[str, Any]) -> uvicorn.Config:
 
 
 async def _both(
-    servers: list[uvicorn.Server], door: Door, lines: Lines, ready: Callable[[], None]
+    servers: list[uvicorn.Server], gate: Gate, lines: Lines, ready: Callable[[], None]
 ) -> None:
     """Run all listeners and background tasks until one listener ends."""
-    beside = [asyncio.create_task(lines.watch()), asyncio.create_task(door.keep_up())]
-    doors = [asyncio.create_task(server.serve()) for server in servers]
-    while not all(server.started for server in servers) and not any(one.done() for one in doors):
+    beside = [asyncio.create_task(lines.watch()), asyncio.create_task(gate.keep_up())]
+    listeners = [asyncio.create_task(server.serve()) for server in servers]
+    while not all(server.started for server in servers) and not any(
+        one.done() for one in listeners
+    ):
         await asyncio.sleep(0.05)
     if all(server.started for server in servers):
         ready()
-    await asyncio.wait(doors, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(listeners, return_when=asyncio.FIRST_COMPLETED)
     for server in servers:
         server.should_exit = True
     for task in beside:
         task.cancel()
-    await asyncio.gather(*doors, *beside, return_exceptions=True)
+    await asyncio.gather(*listeners, *beside, return_exceptions=True)
 
 
 def _serve_runs(home: OperatorFolder, mailbox: Mailbox, stop: threading.Event) -> None:

@@ -1,11 +1,17 @@
-"""Signatures on clients' requests: they bind the client, the server, the content and the time.
+"""Signatures on clients' requests, by which the server knows a client before it reads any content.
+
+A request that asks for something is signed itself: client, server, method, target and time.
 
     Authorization: PriviRec client=N, stamp=NANOSECONDS, signature=HEX
-    Content-Digest: sha-256=:BASE64:
 
 The stamp is the client's time, and grows from request to request. A server accepts each stamp
-once, and none older than the last, so that requests cannot be replayed. The signature covers the
-digest of the content, so that the server can authenticate the client before it reads the content.
+once, and none older than the last, so that requests cannot be replayed.
+
+An upload (PATCH) carries the seal of the answer: the digest of the message, and the signature that
+ends it (`envelope`). Nothing is signed twice. The same upload made twice has the same effect, so it
+needs no stamp; the answer must have the digest once it is complete.
+
+    Authorization: PriviRec client=N, digest=HEX, signature=HEX
 
 A client believes a server that reports a wrong clock or a revocation. So the server signs that
 report, as a statement about this one request. Otherwise a proxy could invent a time and obtain
@@ -16,19 +22,20 @@ signed requests that are valid in a year.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from privirec.codec import canonical
+from privirec.runtime import envelope
 from privirec.secagg.errors import BadSignature
 from privirec.secagg.keys import MAX_CLIENT_ID, Identity, verify
 
 SCHEME = "PriviRec"
+UPLOAD = "PATCH"
+"""Method of requests that upload an answer."""
 SERVER_WORD = "Server-Word"
 REVOKED, CLOCK = "revoked", "clock"
 """Codes by which a server refuses a client whose signature is valid."""
@@ -40,11 +47,11 @@ AHEAD = 2 * 10**9
 A restarted server does not remember the stamps that it accepted before. So it accepts none up to
 this far ahead of its starting time.
 """
-_LABEL, _WORD_LABEL = b"privirec-request-1", b"privirec-word-1"
+_LABEL, _WORD_LABEL = b"privirec-request-2", b"privirec-word-2"
 _AUTHORIZATION = re.compile(
-    rf"{SCHEME} client=([0-9]{{1,10}}), stamp=([0-9]{{1,20}}), signature=([0-9a-f]{{128}})"
+    rf"{SCHEME} client=([0-9]{{1,10}}), (?:stamp=([0-9]{{1,20}})|digest=([0-9a-f]{{64}})), "
+    r"signature=([0-9a-f]{128})"
 )
-_DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 _WORD = re.compile(
     rf"({CLOCK}|{REVOKED}), now=([0-9]{{1,19}}), last=([0-9]{{1,19}}), signature=([0-9a-f]{{128}})"
 )
@@ -56,61 +63,62 @@ class NotSigned(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """The parts of a request that are signed."""
+    """A request of a client, with its signature."""
 
     client: int
-    stamp: int
     method: str
     target: str
     """Path and query, as they are sent."""
-    digest: bytes
-    """SHA-256 of the content."""
+    stamp: int = 0
+    """The client's time in nanoseconds; 0 for an upload."""
+    digest: bytes = b""
+    """Digest of the answer that is uploaded; empty for other requests."""
+    signature: bytes = b""
 
-    def statement(self, server_key: bytes) -> bytes:
-        """Return the bytes to sign; with `server_key`, a request is valid for one server only."""
+    @property
+    def is_upload(self) -> bool:
+        return self.method == UPLOAD
+
+    def signed(self, identity: Identity, server_key: bytes) -> Request:
+        """Return the request with a signature of its own; an upload has that of its answer."""
+        return replace(self, signature=identity.sign(self._statement(server_key)))
+
+    def headers(self) -> dict[str, str]:
+        """Return the header that carries the signature."""
+        what = f"digest={self.digest.hex()}" if self.is_upload else f"stamp={self.stamp}"
+        who = f"{SCHEME} client={self.client}"
+        return {"Authorization": f"{who}, {what}, signature={self.signature.hex()}"}
+
+    @classmethod
+    def read(cls, method: str, target: str, headers: Mapping[str, str]) -> Request:
+        """Return a request, unchecked; raise NotSigned if its header is malformed."""
+        found = _AUTHORIZATION.fullmatch(headers.get("authorization", ""))
+        if found is None or int(found[1]) > MAX_CLIENT_ID:
+            raise NotSigned("no request of a client")
+        if (method == UPLOAD) is not (found[2] is None):
+            raise NotSigned("a request with the signature of another kind of request")
+        seal = int(found[2] or 0), bytes.fromhex(found[3] or ""), bytes.fromhex(found[4])
+        return cls(int(found[1]), method, target, *seal)
+
+    def check(self, key: bytes, server_key: bytes) -> None:
+        """Raise NotSigned unless the owner of the key signed this request, or its answer."""
+        try:
+            verify(key, self.signature, self._statement(server_key), self.client)
+        except BadSignature:
+            raise NotSigned("not signed by the key of the client that it names") from None
+
+    def _statement(self, server_key: bytes) -> bytes:
+        """Return the signed bytes; with `server_key`, a request is valid for one server only."""
+        if self.is_upload:
+            return envelope.statement("to-server", self.digest)
         said = {
             "server": server_key.hex(),
             "client": self.client,
             "stamp": self.stamp,
             "method": self.method,
             "target": self.target,
-            "digest": self.digest.hex(),
         }
         return _LABEL + canonical(said)
-
-
-def signed_headers(request: Request, identity: Identity, server_key: bytes) -> dict[str, str]:
-    """Return the headers that sign a request."""
-    signature = identity.sign(request.statement(server_key)).hex()
-    digest = base64.b64encode(request.digest).decode("ascii")
-    return {
-        "Authorization": (
-            f"{SCHEME} client={request.client}, stamp={request.stamp}, signature={signature}"
-        ),
-        "Content-Digest": f"sha-256=:{digest}:",
-    }
-
-
-def read_request(method: str, target: str, headers: Mapping[str, str]) -> tuple[Request, bytes]:
-    """Return a request and its signature, unchecked; raise NotSigned if headers are malformed."""
-    found = _AUTHORIZATION.fullmatch(headers.get("authorization", ""))
-    digest = _DIGEST.fullmatch(headers.get("content-digest", ""))
-    if found is None or digest is None or int(found[1]) > MAX_CLIENT_ID:
-        raise NotSigned("no request of a client")
-    try:
-        content = base64.b64decode(digest[1], validate=True)
-    except binascii.Error:
-        raise NotSigned("no digest of its content") from None
-    request = Request(int(found[1]), int(found[2]), method, target, content)
-    return request, bytes.fromhex(found[3])
-
-
-def check_signature(request: Request, signature: bytes, key: bytes, server_key: bytes) -> None:
-    """Raise NotSigned unless the owner of the key signed this request."""
-    try:
-        verify(key, signature, request.statement(server_key), request.client)
-    except BadSignature:
-        raise NotSigned("not signed by the key of the client that it names") from None
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,7 @@ class Word:
     def _statement(self, request: Request) -> bytes:
         said = {
             "client": request.client,
-            "stamp": request.stamp,
+            "request": request.signature.hex(),
             "code": self.code,
             "now": self.now,
             "last": self.last,
@@ -152,10 +160,6 @@ class Word:
         except BadSignature:
             return None
         return word
-
-
-def content_digest(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest()
 
 
 def message_number(content: bytes | bytearray) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
-from privirec.durable import alone, private_folder
+from privirec.durable import alone, mapped, private_folder, write_pieces
 from privirec.errors import DataError, FederationError, PrivirecError, SitsOut
 from privirec.federated.dp.loss import Loss
 from privirec.federated.dp.tables import forget_tables
@@ -35,21 +35,21 @@ from privirec.privacy.accountant import OverBudget, Room
 from privirec.privacy.cohorts import PolicyRefusal
 from privirec.privacy.policy import Policy
 from privirec.runtime import envelope
-from privirec.runtime.envelope import BadEnvelope, Envelope
+from privirec.runtime.envelope import BadEnvelope, Envelope, Sealed
 from privirec.runtime.histories import HistorySource, in_a_run
 from privirec.runtime.messages import (
     Abort,
     Answer,
     ArtifactPiece,
-    Blocks,
     Exchange,
     Goodbye,
     Hello,
     Message,
     Received,
     Refused,
-    SendBlocks,
+    SendVector,
     TurnedAway,
+    Vector,
 )
 from privirec.runtime.node import calendar
 from privirec.runtime.node.budget import Budget
@@ -59,7 +59,7 @@ from privirec.runtime.node.inbox import Inbox, total_bytes
 from privirec.runtime.node.memory import Memory
 from privirec.runtime.node.run_state import ClientRun, Part
 from privirec.runtime.node.steps import StepAnswerer
-from privirec.runtime.node.upload import UploadFile, forget_uploads
+from privirec.runtime.node.upload import forget_uploads, upload_file
 from privirec.runtime.refusals import OF_ITS_OWN, Code, Refusal, for_the_server
 from privirec.runtime.run_plan import is_run_number
 from privirec.secagg import ProtocolError
@@ -139,7 +139,7 @@ class Node:
 
     # --- one message ------------------------------------------------------------------------------
 
-    def answer(self, message: bytes) -> bytes:
+    def answer(self, message: bytes) -> Sealed:
         """Return the sealed answer to a message, or a sealed one-line refusal."""
         try:
             asked = envelope.peek(message, "to-client")
@@ -154,7 +154,7 @@ class Node:
         except OSError as error:  # not even the lock file could be written
             return self._own_problem(asked.run, error)
 
-    def _answer_alone(self, asked: Envelope, message: bytes) -> bytes:
+    def _answer_alone(self, asked: Envelope, message: bytes) -> Sealed:
         try:
             return self._answer(asked, message)
         except Refusal as error:
@@ -177,7 +177,7 @@ class Node:
             # An unforeseen error. A server that can provoke it must not be able to crash clients.
             return self._own_problem(asked.run, error)
 
-    def _answer(self, asked: Envelope, message: bytes) -> bytes:
+    def _answer(self, asked: Envelope, message: bytes) -> Sealed:
         said = asked.message
         if isinstance(said, Hello):
             return self._greet(asked.run, said, message)
@@ -194,8 +194,8 @@ class Node:
         check_taking_part(state, self.client, self._roster)
         self._policy.check_takes_part()
         self._source.check(asked.run)
-        if isinstance(said, SendBlocks):
-            return self._blocks(state, said.step, said.first)
+        if isinstance(said, SendVector):
+            return self._vector(state, said.step)
         if isinstance(said, Exchange):
             return self._exchange(state, said, asked.parts, message)
         raise Refusal(Code.BAD_MESSAGE, f"nothing to answer to {said.kind}")
@@ -245,10 +245,10 @@ class Node:
         asked: Exchange,
         parts: tuple[bytes | memoryview, ...],
         message: bytes,
-    ) -> bytes:
+    ) -> Sealed:
         digest = hashlib.sha256(message).hexdigest()
         if asked.step == state.step and digest == state.answered:
-            return state.reply or self._blocks(state, asked.step, 0)
+            return state.reply or self._vector(state, asked.step)
         self._check_next(state, asked.step, digest)
         if not state.bound:
             state.bound = digest
@@ -260,7 +260,7 @@ class Node:
             asked.step,
             tuple(bytes(part) for part in parts),
             lambda: self._histories(state),
-            self._upload(state.run, asked.step),
+            lambda size, blocks: self._store_vector(state.run, asked.step, size, blocks),
         )
         if found.message is not None:
             state.reply = self._seal(state.run, Answer(step=asked.step), found.message)
@@ -275,7 +275,7 @@ class Node:
         self.memory.commit(state, found.for_life)
         self.memory.note_answer(state)
         forget_uploads(self._folder_of(state.run), before=found.oldest_needed_upload)
-        return state.reply or self._blocks(state, asked.step, 0)
+        return state.reply or self._vector(state, asked.step)
 
     def _note_use(self, state: ClientRun) -> None:
         """Record that histories are in use, before the first vector of a run leaves.
@@ -296,17 +296,24 @@ class Node:
         if step != state.step + 1:
             raise Refusal(Code.TOO_EARLY, f"step {step} comes too early, after step {state.step}")
 
-    def _blocks(self, state: ClientRun, step: int, first: int) -> bytes:
-        """Return blocks of an upload, as many as fit into one message.
+    def _store_vector(self, run: str, step: int, size: int, blocks: Iterable[bytes]) -> int:
+        """Seal a vector of `size` bytes and write it to the disk; return the bytes written."""
+        path, envelope = upload_file(self._folder_of(run), step), Vector(step=step)
+        sealed = Envelope(run, self.client, envelope).sealed(
+            self._identity, "to-server", [size], blocks
+        )
+        write_pieces(path, sealed)
+        return path.stat().st_size
 
-        The bytes are the same on every request. An upload that the state does not know of is not
-        sent.
+    def _vector(self, state: ClientRun, step: int) -> Sealed:
+        """Return a sealed vector: the same bytes on every request.
+
+        A vector that the state does not know of is not sent.
         """
-        upload = self._upload(state.run, step)
-        if not 0 <= step <= state.step or not upload.path.exists():
+        path = upload_file(self._folder_of(state.run), step)
+        if not 0 <= step <= state.step or not path.exists():
             raise Refusal(Code.NO_UPLOAD, "no such upload")
-        parts, total = upload.read(first, self._answerer.plan(state).spec.part_bytes)
-        return self._seal(state.run, Blocks(step=step, first=first, total=total), *parts)
+        return mapped(path)
 
     def _begin(self, run: str, since: datetime | None = None) -> Interactions:
         try:
@@ -386,9 +393,6 @@ class Node:
 
     def _folder_of(self, run: str) -> Path:
         return self._runs / run
-
-    def _upload(self, run: str, step: int) -> UploadFile:
-        return UploadFile(self._folder_of(run) / f"upload-{step}")
 
     def _load(self, run: str, *, replayed: bool = False) -> ClientRun:
         state = self.memory.load(run) if is_run_number(run) else None

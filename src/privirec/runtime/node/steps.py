@@ -7,7 +7,7 @@ bytes, and a request checks itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -29,7 +29,6 @@ from privirec.runtime.node.budget import Budget
 from privirec.runtime.node.cohort_guard import CohortGuard
 from privirec.runtime.node.memory import ForLife
 from privirec.runtime.node.run_state import ClientRun
-from privirec.runtime.node.upload import UploadFile
 from privirec.runtime.refusals import Code, Refusal
 from privirec.runtime.run_plan import RunPlan, asked_digest, same_version
 from privirec.secagg import Agreement, ClientPolicy, ClientSession, Phase, Step, protocol
@@ -39,6 +38,8 @@ from privirec.version import __version__
 
 log = logging.getLogger("privirec.client")
 
+StoreVector = Callable[[int, Iterable[bytes]], int]
+"""(size, blocks): writes a packed vector to the disk, and returns the bytes of its message."""
 UNSIGNED_LIMIT = 64
 """Ring width in bits at which unsigned entries do not fit the machine's signed integers."""
 
@@ -98,9 +99,9 @@ class StepAnswerer:
         number: int,
         parts: tuple[bytes, ...],
         histories: Callable[[], Interactions],
-        upload: UploadFile,
+        store: StoreVector,
     ) -> StepAnswer:
-        """Answer a step, and update `state` accordingly."""
+        """Answer a step, and update `state` accordingly; a vector goes to `store`."""
         if number == 0:
             return self._join(state, *_parts(parts, 2))
         plan = self.plan(state)
@@ -113,7 +114,7 @@ class StepAnswerer:
         session = self._session(state, plan)
         if step.phase is Phase.INPUT:
             return self._contribute(
-                state, plan, step, session, (told, more[0]), (histories, upload, number)
+                state, plan, step, session, (told, more[0]), (histories, store, number)
             )
         reply = session.receive(told)
         self._note_participants(state, plan, session)
@@ -186,11 +187,11 @@ class StepAnswerer:
         step: Step,
         session: ClientSession,
         told: tuple[bytes, bytes],
-        where: tuple[Callable[[], Interactions], UploadFile, int],
+        where: tuple[Callable[[], Interactions], StoreVector, int],
     ) -> StepAnswer:
         """Compute this client's vector and store it, to be sent in parts."""
         message, request = told
-        histories, upload, number = where
+        histories, store, number = where
         if message:
             session.receive(message)
             self._note_participants(state, plan, session)
@@ -216,7 +217,8 @@ class StepAnswerer:
         opened = self._check_opened(plan, step, ask)
         noise = randomness.stream(step.sum_number, ask.name)
         asked = asked_digest(state.plan_text.encode(), request)
-        size = upload.write(session.contribute(step.sum_number, answer(ask, own, noise), asked))
+        blocks = session.contribute(step.sum_number, answer(ask, own, noise), asked)
+        size = store(session.vector_bytes(step.sum_number), blocks)
         state.session = session.dump()
         log.info(
             "run %s: sum %d of %d (%s) answered",

@@ -8,7 +8,6 @@ consistency: it gives the same answer to the same message.
 
 from __future__ import annotations
 
-import hashlib
 import random
 import re
 import ssl
@@ -22,16 +21,17 @@ from typing import Any
 import httpx
 
 from privirec.errors import FederationError, UsageError
+from privirec.runtime import envelope
+from privirec.runtime.envelope import Sealed
 from privirec.runtime.https.limits import PIECE
 from privirec.runtime.https.signing import (
     CLOCK,
     REVOKED,
+    UPLOAD,
     Request,
     Stamps,
     Word,
-    content_digest,
     message_number,
-    signed_headers,
 )
 from privirec.runtime.logs import SAY_AGAIN
 from privirec.secagg.keys import Identity
@@ -46,7 +46,7 @@ WITHIN = 300.0
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,12})-([0-9]{1,12})/([0-9]{1,12})")
 _NUMBER = re.compile(r'"([0-9a-f]{32})"')
 
-AnswerMessage = Callable[[bytes], bytes]
+AnswerMessage = Callable[[bytes], Sealed]
 
 
 def trusting(certificate: Path) -> ssl.SSLContext:
@@ -72,7 +72,7 @@ class NotLetIn(Unreachable):
     """The server does not know this client."""
 
 
-class Revoked(FederationError):
+class ClientRevoked(FederationError):
     """The operator has revoked this client."""
 
 
@@ -85,16 +85,12 @@ class Incoming:
     content: bytearray = field(default_factory=bytearray)
 
 
-@dataclass(frozen=True)
 class Outgoing:
     """An answer to be uploaded."""
 
-    number: str
-    content: bytes
-
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()
+    def __init__(self, number: str, content: Sealed) -> None:
+        self.number, self.content = number, content
+        self.digest, self.signature = envelope.seal_of(content)
 
 
 @dataclass(frozen=True)
@@ -106,7 +102,7 @@ class _Reply:
     """The server's signed statement about the request, if there is one."""
 
 
-class Device:
+class Connection:
     """One client's connection to its server."""
 
     def __init__(
@@ -255,18 +251,17 @@ class Device:
 
     def _deliver(self, outgoing: Outgoing) -> float:
         """Upload an answer, resuming where it stopped; return the seconds to wait afterwards."""
-        place, digest = f"/v1/answers/{outgoing.number}", outgoing.digest
+        place = f"/v1/answers/{outgoing.number}"
         offset, total = 0, len(outgoing.content)
         if self._sent_before:
-            reply = self._ask("HEAD", f"{place}?digest={digest}")
+            reply = self._ask("HEAD", f"{place}?digest={outgoing.digest.hex()}")
             if reply.status == 404:
                 return self._pause(reply)  # the server no longer waits for it
             offset = self._offset(reply, total)
         self._sent_before = True
         for _ in range(2 + 2 * (total // PIECE + 1)):
-            part = outgoing.content[offset : offset + PIECE]
-            target = f"{place}?digest={digest}&total={total}&offset={offset}"
-            reply = self._ask("PATCH", target, part)
+            part = bytes(outgoing.content[offset : offset + PIECE])
+            reply = self._ask(UPLOAD, f"{place}?total={total}&offset={offset}", part)
             if reply.status in (404, 413, 422):
                 return self._pause(reply)  # the server does not wait for it, or rejects it
             if reply.status not in (204, 409):
@@ -289,20 +284,24 @@ class Device:
     def _ask(
         self, method: str, target: str, content: bytes = b"", headers: dict[str, str] | None = None
     ) -> _Reply:
-        reply = self._once(method, target, content, headers or {})
+        headers = headers or {}
+        reply = self._once(method, target, content, headers)
         if reply.status == 401 and reply.word is not None and reply.word.code == CLOCK:
             self._stamps.use_time_of(reply.word)
-            reply = self._once(method, target, content, headers or {})
+            reply = self._once(method, target, content, headers)
         if reply.status == 401 and self._has_other_keys():
-            reply = self._once(method, target, content, headers or {})
+            reply = self._once(method, target, content, headers)
         if reply.status == 401:
+            self._outgoing = None  # it may be signed by a key of the past: the node answers again
             raise NotLetIn(
                 "the server does not know this client's key; ask the operator whether it is "
                 "approved, see that it runs only once, and take in the newest roster: privirec "
                 "client join"
             )
         if reply.status == 403 and reply.word is not None and reply.word.code == REVOKED:
-            raise Revoked("this client is revoked: the operator has taken it out of the roster")
+            raise ClientRevoked(
+                "this client is revoked: the operator has taken it out of the roster"
+            )
         if reply.status in (429, 502, 503, 504):
             raise Unreachable("the server is busy", self._pause(reply))
         return reply
@@ -318,14 +317,17 @@ class Device:
         return True
 
     def _once(self, method: str, target: str, content: bytes, headers: dict[str, str]) -> _Reply:
-        stamp, digest = self._stamps.next(), content_digest(content)
-        request = Request(self._client, stamp, method, target, digest)
-        signed = signed_headers(request, self._identity, self._server_key)
+        if method == UPLOAD and (out := self._outgoing):
+            request = Request(self._client, method, target, 0, out.digest, out.signature)
+        else:
+            request = Request(self._client, method, target, self._stamps.next())
+            request = request.signed(self._identity, self._server_key)
         self.requests += 1
+        headers |= request.headers()
         body: dict[str, Any] = {"content": content} if content else {}
         until = time.monotonic() + WITHIN
         try:
-            with self._http.stream(method, target, headers=headers | signed, **body) as reply:
+            with self._http.stream(method, target, headers=headers, **body) as reply:
                 found = bytearray()
                 for part in reply.iter_raw():
                     found += part
