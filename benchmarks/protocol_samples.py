@@ -322,7 +322,7 @@ def sample_light(clients: int, entries: int) -> Sample:
     def advertisement(client: int) -> bytes:
         public = keys.public_key(crowd.sealing[client])
         key = light.SignedKey(public, crowd.signed(client, public, b""))
-        return encode(light.Advertise(crowd.run, client, key))
+        return encode(light.LightAdvertise(crowd.run, client, key))
 
     crowd.advertise(sample, advertisement)
     told = crowd.first_messages(sample)
@@ -333,14 +333,14 @@ def sample_light(clients: int, entries: int) -> Sample:
 
     staying = [OURS, *range(1 + crowd.dropped, clients)]
     bitmap = write_participants(staying, crowd.roster)
-    survivors = encode(light.Survivors(crowd.run, 1, OURS, bitmap))
+    survivors = encode(light.LightSurvivors(crowd.run, 1, OURS, bitmap))
     sample.each(lambda one: addressed(survivors, one), crowd.survivors)
     sample.down(survivors)
     (confirmed,) = sample.up([sample.client(lambda: crowd.client.receive(survivors))])
     everybody = write_participants(range(clients), crowd.roster)
     statement = survivors_statement(crowd.announcement.digest, everybody, bitmap)
     signature = light.decode(confirmed)
-    assert isinstance(signature, light.Confirm)
+    assert isinstance(signature, light.LightConfirm)
     public = crowd.roster[OURS]
     sample.each(
         lambda _one: keys.verify(public, signature.signature, statement, OURS), crowd.survivors
@@ -406,7 +406,7 @@ def _open_light(crowd: Crowd, sample: Sample, staying: list[int], answer: bytes)
 
     def read(_one: int) -> None:
         message = light.decode(answer)
-        assert isinstance(message, light.Answer)
+        assert isinstance(message, light.LightAnswer)
         code.field.unpack(message.packed, code.columns)
 
     sample.each(read, crowd.survivors)

@@ -29,7 +29,7 @@ from privirec.runtime import envelope
 from privirec.runtime.carrier import carry
 from privirec.runtime.coordinator import Coordinator, Stage
 from privirec.runtime.coordinator.clients import Address
-from privirec.runtime.coordinator.journal import Opened, RunJournal, StepEnded
+from privirec.runtime.coordinator.journal import RunJournal, StepEnded, SumOpened
 from privirec.runtime.execute import execute
 from privirec.runtime.histories import FromStore
 from privirec.runtime.local.simulation import Simulation
@@ -232,6 +232,8 @@ def killing(rng: random.Random, chance: float) -> Iterator[None]:
 class ChaosCarrier:
     """Unreliable carrier between one server and its clients."""
 
+    largest_reply = 1 << 40
+
     def __init__(self, federation: Federation, seed: int, trouble: Trouble | None = None) -> None:
         self.federation = federation
         self.rng = random.Random(seed)
@@ -358,7 +360,7 @@ class ChaosCarrier:
             if isinstance(event, StepEnded) and steps and steps[event.step].phase is Phase.INPUT
         ]
         assert len(set(cohorts)) <= 1, "sums over different clients"
-        opened = [event.sum_number for event in events if isinstance(event, Opened)]
+        opened = [event.sum_number for event in events if isinstance(event, SumOpened)]
         assert opened == sorted(set(opened)), "a sum was opened twice"
         installed = sum(
             (self.federation.folder / f"client-{client}/model/current").exists()

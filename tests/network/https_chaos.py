@@ -21,7 +21,7 @@ import pytest
 
 from privirec.runtime import envelope
 from privirec.runtime.coordinator.clients import Address
-from privirec.runtime.enrolment.roster import Member
+from privirec.runtime.enrolment.roster import RosterEntry
 from privirec.runtime.https import connection as connection_module
 from privirec.runtime.https import gate as gate_module
 from privirec.runtime.https.connection import Connection, Unreachable
@@ -49,7 +49,7 @@ def in_small_pieces(monkeypatch: pytest.MonkeyPatch, piece: int = PIECE) -> None
 def operator_of(federation: Federation, revoked: Collection[int] = ()) -> Any:
     """Return the parts of the operator's folder that the gate needs."""
     members = [
-        Member(client, f"name-{client}", key.hex(), "", key.hex(), client in revoked)
+        RosterEntry(client, f"name-{client}", key.hex(), "", key.hex(), client in revoked)
         for client, key in federation.roster.items()
     ]
     (federation.folder / "roster.json").touch()

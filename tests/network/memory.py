@@ -13,6 +13,8 @@ AnswerMessage = Callable[[bytes], bytes]
 class MemoryCarrier:
     """Carrier whose clients are functions in this process."""
 
+    largest_reply = 1 << 40
+
     def __init__(self, clients: Mapping[Address, AnswerMessage]) -> None:
         self._clients = clients
         self._arrived: list[tuple[Address, bytes | None]] = []

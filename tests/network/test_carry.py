@@ -60,6 +60,8 @@ def driven(look: float, replies: int = 200) -> SlowToLookAt:
 
 
 class _Carrier:
+    largest_reply = 1 << 40
+
     def __init__(self, of: SlowToLookAt) -> None:
         self.arrivals, self.is_idle, self.rest = of.arrivals, of.is_idle, of.rest
 

@@ -84,6 +84,15 @@ def test_refusals_of_other_runs_are_not_taken(
     assert (talk.server.clients[0].state is ClientState.REFUSES) == taken
 
 
+def test_vectors_too_large_for_the_carrier_stop_a_run_at_once(federation: Federation) -> None:
+    """Otherwise every client would compute for nothing and be refused at the gate."""
+    talk = Talk(federation)
+    talk.server.largest_reply = 10
+    talk.until(Stage.STOPPED)
+    assert "--largest-reply" in talk.server.reason
+    assert not list(federation.folder.glob("client-*/runs/*/upload-*"))
+
+
 def test_junk_does_not_fill_the_log(
     federation: Federation, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from privirec.extra.correlated import CORRELATED_NOISE, NoiseRule, protocol_of
 from privirec.extra.correlated.client import CorrelatedClient
-from privirec.extra.correlated.messages import Neighbours, NoisyAnnounce, decode
+from privirec.extra.correlated.messages import NoisyAnnounce, NoisyNeighbours, decode
 from privirec.extra.correlated.server import CorrelatedServer
 from privirec.secagg import ClientPolicy, Identity, Protocol, Roster, ServerSettings, Statement
 from privirec.secagg.ring import VectorShape
@@ -37,7 +37,7 @@ class Run:
     server: CorrelatedServer
     clients: dict[int, CorrelatedClient]
     told: dict[int, bytes]
-    """Client -> its Neighbours message, after `join`."""
+    """Client -> its NoisyNeighbours message, after `join`."""
 
     def join(self, silent: Collection[int] = ()) -> Run:
         """Run the first step with all but the silent clients, and keep the messages of the
@@ -104,9 +104,9 @@ class Run:
     def announce(self) -> NoisyAnnounce:
         return self.server.terms
 
-    def neighbours(self, client: int) -> Neighbours:
+    def neighbours(self, client: int) -> NoisyNeighbours:
         told = decode(self.told[client])
-        assert isinstance(told, Neighbours)
+        assert isinstance(told, NoisyNeighbours)
         return told
 
 

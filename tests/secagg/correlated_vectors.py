@@ -11,7 +11,12 @@ from typing import Any
 import numpy as np
 
 from privirec.extra.correlated.levels import NoiseRule, graph_degree, noisy_shape, upload_shape
-from privirec.extra.correlated.messages import Advertise, Neighbours, NoisyAnnounce, decode
+from privirec.extra.correlated.messages import (
+    NoisyAdvertise,
+    NoisyAnnounce,
+    NoisyNeighbours,
+    decode,
+)
 from privirec.federated.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.federated.dp.tables import gaussian_probabilities, gaussian_table
 from privirec.secagg import keys
@@ -104,12 +109,12 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
     raw = [bytes.fromhex(step["receive"]) for step in recorded["steps"] if "receive" in step]
     announce, told = (decode(message) for message in raw)
     assert isinstance(announce, NoisyAnnounce)
-    assert isinstance(told, Neighbours)
+    assert isinstance(told, NoisyNeighbours)
     identity = {
         one["client"]: Identity(bytes.fromhex(one["identity_seed"])) for one in run["clients"]
     }
     own_key = decode(bytes.fromhex(recorded["steps"][0]["reply"]))
-    assert isinstance(own_key, Advertise)
+    assert isinstance(own_key, NoisyAdvertise)
     digest = hashlib.sha256(raw[0]).digest()
     cases: list[dict[str, Any]] = []
 
@@ -134,10 +139,10 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
         )
         return replace(announce, noise=(changed, announce.noise[1]))
 
-    def with_key(change: Callable[[Advertise], Advertise]) -> Neighbours:
+    def with_key(change: Callable[[NoisyAdvertise], NoisyAdvertise]) -> NoisyNeighbours:
         return replace(told, keys=(change(told.keys[0]), *told.keys[1:]))
 
-    def signed(key: Advertise, by: int) -> Advertise:
+    def signed(key: NoisyAdvertise, by: int) -> NoisyAdvertise:
         text = keys.advertised_bytes(digest, key.client, key.noise_key, b"")
         return replace(key, signature=identity[by].sign(text))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from privirec.extra.lightsecagg.code import Decoder, MaskCode
 from privirec.extra.lightsecagg.field import ElementShape, Field
-from privirec.extra.lightsecagg.messages import Deal, Open, SignedKey, Survivors, decode
+from privirec.extra.lightsecagg.messages import Deal, LightSurvivors, Open, SignedKey, decode
 from privirec.extra.lightsecagg.shared import pieces_context, survivors_statement
 from privirec.extra.lightsecagg.thresholds import Thresholds, thresholds
 from privirec.secagg import keys
@@ -112,8 +112,8 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
     assert isinstance(announce, Announce)
     assert isinstance(deal, Deal)
     assert isinstance(deal2, Deal)
-    assert isinstance(survivors, Survivors)
-    assert isinstance(survivors2, Survivors)
+    assert isinstance(survivors, LightSurvivors)
+    assert isinstance(survivors2, LightSurvivors)
     assert isinstance(opening, Open)
     assert isinstance(opening2, Open)
     cases: list[dict[str, Any]] = []
@@ -190,7 +190,7 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
     mine = clients.index(victim)
     not_mine = signed(own, victim, victim)
     case("another key of the client itself", "BadKey", 1, with_key(mine, lambda _: not_mine))
-    # Survivors, first sum.
+    # LightSurvivors, first sum.
     case("survivors before the vector", "OutOfOrder", 2, raw[3])
     case("pieces asked for again", "ReplayedMessage", 3, raw[1])
     bits = survivors.survivors[0]

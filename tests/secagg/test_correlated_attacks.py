@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from privirec.extra.correlated.messages import Advertise, NoisyAnnounce, decode
+from privirec.extra.correlated.messages import NoisyAdvertise, NoisyAnnounce, decode
 from privirec.secagg import ClientPolicy, Roster, protocol
 from privirec.secagg.errors import (
     BadDump,
@@ -181,7 +181,7 @@ def test_different_lists_of_participants_only_add_noise() -> None:
     spoilt."""
     shape = VectorShape(2000, 16, 50)
     run = start(**SPARSE, shapes=(shape,), block_entries=2048).join()  # type: ignore[arg-type]
-    advertised: dict[int, Advertise] = {}
+    advertised: dict[int, NoisyAdvertise] = {}
     for client in range(60):
         advertised |= {key.client: key for key in run.neighbours(client).keys}
     left_out = write_participants(range(59), run.roster)
@@ -209,7 +209,7 @@ def test_the_server_checks_keys() -> None:
     answer = run.clients[3].receive(run.server.announcement)
     assert answer is not None
     key = decode(answer)
-    assert isinstance(key, Advertise)
+    assert isinstance(key, NoisyAdvertise)
     for wrong, sender, error in (
         (replace(key, noise_key=bytes(32)), 3, BadKey),
         (replace(key, noise_key=bytes([5]) * 32), 3, BadSignature),

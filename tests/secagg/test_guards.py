@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from privirec.extra.lightsecagg.messages import Open, Survivors
+from privirec.extra.lightsecagg.messages import LightSurvivors, Open
 from privirec.extra.lightsecagg.shared import survivors_statement
 from privirec.secagg import ClientPolicy, LocalFederation, VectorShape, keys
 from privirec.secagg.bell2020.client import BellClient
@@ -158,7 +158,7 @@ def test_a_signature_of_somebody_who_is_not_in_the_sum_does_not_count() -> None:
     """Test client 7, which is declared gone and signs that it is."""
     run = light.start().go_to("confirm")
     survivors = write_participants(range(7), run.roster)
-    told_it = light.told(run, Survivors)
+    told_it = light.told(run, LightSurvivors)
     assert run.clients[light.VICTIM].receive(encode(replace(told_it, survivors=survivors)))
     statement = survivors_statement(light.digest_of(run), b"\xff", survivors)
     signers = (0, 1, 2, 4, 7)

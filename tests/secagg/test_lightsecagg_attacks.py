@@ -10,14 +10,14 @@ from scipy.stats import chisquare
 
 from privirec.extra.lightsecagg.field import ElementShape
 from privirec.extra.lightsecagg.messages import (
-    Advertise,
-    Answer,
-    Confirm,
     Deal,
+    LightAdvertise,
+    LightAnswer,
+    LightConfirm,
+    LightSurvivors,
     Open,
     Pieces,
     SignedKey,
-    Survivors,
     decode,
 )
 from privirec.extra.lightsecagg.shared import pieces_context, survivors_statement
@@ -210,7 +210,7 @@ def test_the_server_takes_only_good_keys_of_the_roster() -> None:
     run = start()
     run.listen()
     good = decode(run.clients[1].receive(run.told[1]) or b"")
-    assert isinstance(good, Advertise)
+    assert isinstance(good, LightAdvertise)
     forged = replace(good, key=signed_key(run, 1, 0, good.key.sealing_key))
     with pytest.raises(BadSignature):
         run.server.receive(1, encode(forged))
@@ -257,19 +257,19 @@ def test_the_server_takes_only_pieces_for_everybody() -> None:
 )
 def test_survivors_that_are_refused(survivors: list[int], error: type[Exception]) -> None:
     run = start().go_to("confirm")
-    lie = replace(told(run, Survivors), survivors=write_participants(survivors, run.roster))
+    lie = replace(told(run, LightSurvivors), survivors=write_participants(survivors, run.roster))
     refuses(run.clients[VICTIM], lie, error)
 
 
 def test_a_survivor_that_takes_no_part_is_refused() -> None:
     run = start().go_to("confirm", gone=[6])
-    lie = replace(told(run, Survivors), survivors=b"\xff")
+    lie = replace(told(run, LightSurvivors), survivors=b"\xff")
     refuses(run.clients[VICTIM], lie, Stranger)
 
 
 def test_survivors_before_the_vector_are_too_early() -> None:
     run = start().go_to("input")
-    survivors = Survivors(announced(run).run, 1, VICTIM, b"\xff")
+    survivors = LightSurvivors(announced(run).run, 1, VICTIM, b"\xff")
     refuses(run.clients[VICTIM], survivors, OutOfOrder)
     blocks = run.clients[VICTIM].contribute(1, [vector(VICTIM)])
     next(blocks)
@@ -280,7 +280,7 @@ def test_survivors_before_the_vector_are_too_early() -> None:
 def test_there_is_one_set_of_survivors_for_a_sum(step: str) -> None:
     """Test until the next sum is over, with the first set answered or only confirmed."""
     run = start(sums=3).go_to("confirm")
-    honest = told(run, Survivors)
+    honest = told(run, LightSurvivors)
     run.finish_step()
     run.go_to(step, 1 if step == "recover" else 2)
     refuses(run.clients[VICTIM], honest, ReplayedMessage)
@@ -295,7 +295,9 @@ def test_later_sums_have_the_clients_of_the_first(step: str) -> None:
     if step == "share":
         refuses(run.clients[VICTIM], replace(told(run, Deal), receivers=fewer), CohortChanged)
     else:
-        refuses(run.clients[VICTIM], replace(told(run, Survivors), survivors=fewer), CohortChanged)
+        refuses(
+            run.clients[VICTIM], replace(told(run, LightSurvivors), survivors=fewer), CohortChanged
+        )
 
 
 def test_later_sums_have_nothing_new() -> None:
@@ -324,12 +326,12 @@ def split_views(run: Run, told_less: list[int]) -> tuple[bytes, dict[int, dict[i
     fewer = write_participants(range(7), run.roster)
     signed: dict[int, dict[int, bytes]] = {7: {}, 8: {}}
     for client in range(8):
-        message = told(run, Survivors, client)
+        message = told(run, LightSurvivors, client)
         less = client in told_less
         if less:
             message = replace(message, survivors=fewer)
         reply = decode(run.clients[client].receive(encode(message)) or b"")
-        assert isinstance(reply, Confirm)
+        assert isinstance(reply, LightConfirm)
         signed[7 if less else 8][client] = reply.signature
     return fewer, signed
 
@@ -383,7 +385,9 @@ def test_clients_that_were_told_different_participants_cannot_open_each_others_p
         assert isinstance(reply, Pieces)
         sealed[client] = reply
     assert list(run.clients[VICTIM].contribute(1, [vector(VICTIM)]))
-    confirmed = run.clients[VICTIM].receive(encode(Survivors(announced(run).run, 1, VICTIM, fewer)))
+    confirmed = run.clients[VICTIM].receive(
+        encode(LightSurvivors(announced(run).run, 1, VICTIM, fewer))
+    )
     assert confirmed
     statement = survivors_statement(digest_of(run), b"\xff", fewer)
     pieces = b""
@@ -484,13 +488,13 @@ def test_messages_out_of_order_are_noise() -> None:
     refuses(run.clients[VICTIM], replace(first, client=2), WrongRun)
     opening = Open(first.run, 1, VICTIM, b"", (), 0, b"")
     refuses(run.clients[VICTIM], opening, OutOfOrder)
-    answer = Answer(first.run, 1, VICTIM, b"")
+    answer = LightAnswer(first.run, 1, VICTIM, b"")
     refuses(run.clients[VICTIM], answer, OutOfOrder)
     run.finish_step()
     refuses(run.clients[VICTIM], first, ReplayedMessage)
     run.go_to("confirm")
     refuses(run.clients[VICTIM], opening, OutOfOrder)
-    refuses(run.clients[VICTIM], replace(told(run, Survivors), round_number=2), OutOfOrder)
+    refuses(run.clients[VICTIM], replace(told(run, LightSurvivors), round_number=2), OutOfOrder)
     assert run.finish_sum() == plain_sum(range(8))
 
 
@@ -503,7 +507,7 @@ def test_one_wrong_answer_opens_nothing(liar: int) -> None:
     run = start().go_to("recover")
     for client in range(8):
         reply = decode(run.clients[client].receive(run.told[client]) or b"")
-        assert isinstance(reply, Answer)
+        assert isinstance(reply, LightAnswer)
         if client == liar:
             reply = replace(reply, packed=bytes([reply.packed[0] ^ 1]) + reply.packed[1:])
         run.server.receive(client, encode(reply))
@@ -515,7 +519,7 @@ def test_one_wrong_answer_opens_nothing(liar: int) -> None:
 def test_answers_that_are_no_elements_are_noise_to_the_server() -> None:
     run = start().go_to("recover")
     good = decode(run.clients[2].receive(run.told[2]) or b"")
-    assert isinstance(good, Answer)
+    assert isinstance(good, LightAnswer)
     for packed in (b"", good.packed[:-1], good.packed + b"\0", b"\xff" * 16 + b"\x0f"):
         with pytest.raises(MalformedMessage):
             run.server.receive(2, encode(replace(good, packed=packed)))
@@ -537,7 +541,7 @@ def test_blocks_that_are_no_elements_are_noise_to_the_server() -> None:
 def test_confirmations_of_something_else_are_noise_to_the_server() -> None:
     run = start().go_to("confirm")
     good = decode(run.clients[2].receive(run.told[2]) or b"")
-    assert isinstance(good, Confirm)
+    assert isinstance(good, LightConfirm)
     with pytest.raises(BadSignature):
         run.server.receive(2, encode(replace(good, signature=bytes(64))))
     run.server.receive(2, encode(good))
@@ -577,7 +581,7 @@ def test_the_servers_view_does_not_depend_on_the_input() -> None:
 
 
 def test_entries_and_pieces_do_not_show_in_messages() -> None:
-    shown = repr(Answer(bytes(16), 1, 1, b"ANSWER")) + repr(
+    shown = repr(LightAnswer(bytes(16), 1, 1, b"ANSWER")) + repr(
         Pieces(bytes(16), 1, 1, bytes(12), 1, b"SEALED")
     )
     shown += repr(Open(bytes(16), 1, 1, b"", (), 1, b"SEALED"))

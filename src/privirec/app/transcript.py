@@ -13,7 +13,7 @@ from privirec.federated.contributions import Contribution
 from privirec.federated.programs import Broadcast, Program
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.releases import Release, ReleasedSum
-from privirec.runtime.coordinator.journal import Opened, Planned, RunJournal
+from privirec.runtime.coordinator.journal import Planned, RunJournal, SumOpened
 from privirec.runtime.execute import Runtime, total_of
 from privirec.runtime.run_plan import RunPlan
 from privirec.secagg import protocol
@@ -54,7 +54,7 @@ def recorded(folder: Path, dataset: Dataset) -> Release:
     for event, content in RunJournal(folder).events():
         if isinstance(event, Planned):
             plan = RunPlan.parse(content)
-        if isinstance(event, Opened):
+        if isinstance(event, SumOpened):
             opened = max(opened, event.sum_number)
     if plan is None or not opened:
         raise UsageError(f"{folder}: this run has not opened a sum")

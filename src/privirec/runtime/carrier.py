@@ -30,6 +30,11 @@ clients, passes without a break would leave no time to receive their replies.
 class Carrier(Protocol):
     """Transport of messages. An address only identifies the other end of a connection."""
 
+    @property
+    def largest_reply(self) -> int:
+        """Most bytes of a reply, such as a vector."""
+        ...
+
     def connected(self) -> Collection[Address]:
         """Return the addresses that can be reached at present."""
         ...
@@ -64,6 +69,7 @@ def carry(
     `publish` saves the result and returns the signed artifact. `alive` is called regularly while
     the run goes on.
     """
+    coordinator.largest_reply = carrier.largest_reply
     looked, next_look_at_all = -LOOK_FOR_CLIENTS, 0.0
     over: float | None = None
     while True:

@@ -30,7 +30,7 @@ The limit matters because headers are parsed before the sender is authenticated.
 """
 EVERYBODY = (1 << 32) - 1
 LARGEST = (1 << 31) - (1 << 20)
-"""Maximum bytes of a message to a client."""
+"""Maximum bytes of a message to a client, and of a reply where the carrier sets no limit."""
 
 Direction = Literal["to-client", "to-server"]
 Sealed = bytes | memoryview

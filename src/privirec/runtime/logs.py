@@ -34,7 +34,7 @@ class _OwnersFile(WatchedFileHandler):
         return open(descriptor, "a", encoding=self.encoding)
 
 
-class _Lines(logging.Formatter):
+class _LogLines(logging.Formatter):
     """Formatter that puts each message on one line, even if it quotes text from others."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -57,5 +57,5 @@ def logged_to(path: Path) -> Iterator[None]:
 
 def _file(path: Path) -> logging.Handler:
     handler = _OwnersFile(path, encoding="utf-8", delay=True)
-    handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_LogLines("%(asctime)s %(levelname)s %(message)s"))
     return handler

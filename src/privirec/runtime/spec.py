@@ -125,9 +125,9 @@ class RunSpec(Assumptions):
     smallest_cohort: int = Field(SMALLEST_COHORT, ge=2)
     """Fewest clients in a sum."""
     block_entries: int = Field(DEFAULT_BLOCK_ENTRIES, gt=0)
-    """Entries in one message of an upload."""
+    """Entries of a vector that are masked or added at a time."""
     part_bytes: int = Field(1 << 26, gt=0)
-    """Approximate size of a carried message with a part of an upload or of an artifact."""
+    """Approximate size of a message with a piece of the model."""
     deadlines: Deadlines = Deadlines()
     threads: int | None = None
     """BLAS threads of the server (default: all cores)."""

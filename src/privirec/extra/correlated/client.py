@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.extra.correlated.levels import NoiseLevels, check_others, sum_range, upload_shape
-from privirec.extra.correlated.messages import Advertise, Neighbours, NoisyAnnounce
+from privirec.extra.correlated.messages import NoisyAdvertise, NoisyAnnounce, NoisyNeighbours
 from privirec.extra.correlated.shared import CorrelatedExchange, check_key, public_graph
 from privirec.federated.dp.sampler import GaussianNoise, NoiseGenerator
 from privirec.secagg import keys
@@ -103,7 +103,7 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
         state.own_seeds = Secret(self.random(SEED_BYTES * terms.statement.rounds))
         public = keys.public_key(private)
         signed = keys.advertised_bytes(self.announcement.digest, self.client, public, b"")
-        return encode(Advertise(terms.run, self.client, public, self.identity.sign(signed)))
+        return encode(NoisyAdvertise(terms.run, self.client, public, self.identity.sign(signed)))
 
     def _check_noise(self, number: int, levels: NoiseLevels) -> None:
         """Raise WeakParameters if the noise is less than the policy requires or too coarse."""
@@ -133,7 +133,7 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
             )
 
     def answer(self, message: ProtocolMessage, raw: bytes) -> bytes | None:
-        if not isinstance(message, Neighbours):
+        if not isinstance(message, NoisyNeighbours):
             raise OutOfOrder(f"{type(message).__name__} is not for a client")
         state, terms = self.state, self._terms
         participants = accepted_participants(
@@ -174,7 +174,7 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
             )
         return degree
 
-    def _pair_secrets(self, peer_keys: tuple[Advertise, ...]) -> Secret:
+    def _pair_secrets(self, peer_keys: tuple[NoisyAdvertise, ...]) -> Secret:
         """Return the secrets with each peer for all sums, from which common noise is derived."""
         private, terms = self.state.private_key.reveal(), self._terms
         agreed = list(keys.agree(private, (key.noise_key for key in peer_keys)))

@@ -66,7 +66,7 @@ class NoisyAnnounce(Announce):
 
 
 @dataclass(frozen=True, slots=True)
-class Advertise(ProtocolMessage):
+class NoisyAdvertise(ProtocolMessage):
     """Client to server: the public key from which common noise is derived, signed."""
 
     kind: ClassVar[int] = 33
@@ -89,7 +89,7 @@ class Advertise(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours(ProtocolMessage):
+class NoisyNeighbours(ProtocolMessage):
     """Server to client: participants, and the keys of its neighbours."""
 
     kind: ClassVar[int] = 34
@@ -97,7 +97,7 @@ class Neighbours(ProtocolMessage):
     client: int
     participants: bytes
     """Bit map: bit p % 8 of byte p // 8 (lowest first) is set if roster client p takes part."""
-    keys: tuple[Advertise, ...]
+    keys: tuple[NoisyAdvertise, ...]
     """Keys of the neighbours, ascending by client."""
     round_number: int = field(default=0, init=False)
 
@@ -113,10 +113,11 @@ class Neighbours(ProtocolMessage):
         participants = reader.take(size)
         reader.expect(count * (4 + KEY_BYTES + SIGNATURE_BYTES))
         keys = tuple(
-            Advertise.read_key(header.run, reader.integers("I")[0], reader) for _ in range(count)
+            NoisyAdvertise.read_key(header.run, reader.integers("I")[0], reader)
+            for _ in range(count)
         )
         check_ascending([key.client for key in keys])
         return cls(header.run, header.client, participants, keys)
 
 
-decode = decoder(NoisyAnnounce, Advertise, Neighbours)
+decode = decoder(NoisyAnnounce, NoisyAdvertise, NoisyNeighbours)

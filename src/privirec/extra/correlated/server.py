@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privirec.extra.correlated.levels import graph_degree, noisy_shape, upload_shape
-from privirec.extra.correlated.messages import Advertise, Neighbours, NoisyAnnounce
+from privirec.extra.correlated.messages import NoisyAdvertise, NoisyAnnounce, NoisyNeighbours
 from privirec.extra.correlated.shared import CorrelatedExchange, check_key, public_graph
 from privirec.secagg.errors import OutOfOrder
 from privirec.secagg.keys import RandomBytes, Roster
@@ -37,7 +37,7 @@ class CorrelatedServer(BaseServer):
         random_bytes: RandomBytes,
     ) -> None:
         super().__init__(exchange, roster, statement, shapes, settings, random_bytes)
-        self._advertised: dict[int, Advertise] = {}
+        self._advertised: dict[int, NoisyAdvertise] = {}
         self._map = b""
         self._neighbours: NDArray[np.int64] = np.empty((0, 0), np.int64)
         for number in range(1, len(shapes) + 1):  # raise early if a sum fits into no ring
@@ -63,7 +63,7 @@ class CorrelatedServer(BaseServer):
         return ((client, b"") for client in sorted(self.active))
 
     def take_answer(self, message: ProtocolMessage) -> None:
-        if not isinstance(message, Advertise):
+        if not isinstance(message, NoisyAdvertise):
             raise OutOfOrder(f"{type(message).__name__} is not for the server")
         check_key(message, self.digest, self.roster)
         self._advertised[message.client] = message
@@ -119,4 +119,4 @@ class CorrelatedServer(BaseServer):
         for place, client in enumerate(self.participants):
             peers = ids[self._neighbours[place]].tolist()
             listed = tuple(self._advertised[peer] for peer in peers)
-            yield client, encode(Neighbours(self.terms.run, client, self._map, listed))
+            yield client, encode(NoisyNeighbours(self.terms.run, client, self._map, listed))

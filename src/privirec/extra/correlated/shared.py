@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from privirec.extra.correlated.levels import NoiseRule, graph_degree, upload_shape
-from privirec.extra.correlated.messages import Advertise, Neighbours, NoisyAnnounce, decode
+from privirec.extra.correlated.messages import (
+    NoisyAdvertise,
+    NoisyAnnounce,
+    NoisyNeighbours,
+    decode,
+)
 from privirec.secagg import keys
 from privirec.secagg.graph import RingGraph, graph_seed, ring_graph
 from privirec.secagg.keys import KEY_BYTES, SIGNATURE_BYTES, Roster
@@ -38,8 +43,8 @@ class CorrelatedExchange(MessageOrder):
             code,
             Schedule(setup=("advertise",)),
             decode,
-            told=(NoisyAnnounce, Neighbours),
-            answers={Advertise: "advertise"},
+            told=(NoisyAnnounce, NoisyNeighbours),
+            answers={NoisyAdvertise: "advertise"},
             rule=rule,
         )
 
@@ -49,7 +54,7 @@ def public_graph(announcement: bytes, participants: bytes, size: int, neighbours
     return ring_graph(size, min(neighbours, size - 1), graph_seed(announcement, participants))
 
 
-def check_key(key: Advertise, announcement: bytes, roster: Roster) -> None:
+def check_key(key: NoisyAdvertise, announcement: bytes, roster: Roster) -> None:
     """Raise BadKey or BadSignature unless the client made this key for the announced run."""
     keys.check_publics(key.noise_key, key.client)
     signed = keys.advertised_bytes(announcement, key.client, key.noise_key, b"")
@@ -69,10 +74,10 @@ def sum_bytes(
         upload_shape(shape, statement, degree, levels)
         for shape, levels in zip(shapes, noise, strict=True)
     ]
-    key = Advertise(RUN, CLIENT, bytes(KEY_BYTES), bytes(SIGNATURE_BYTES))
+    key = NoisyAdvertise(RUN, CLIENT, bytes(KEY_BYTES), bytes(SIGNATURE_BYTES))
     terms = announced(exchange.code, statement, shapes, block_entries)
     first_down = length(NoisyAnnounce.adding(terms, degree, noise)) + length_of_list(
-        lambda count: Neighbours(RUN, CLIENT, b"", (key,) * count), degree
+        lambda count: NoisyNeighbours(RUN, CLIENT, b"", (key,) * count), degree
     )
     first_down += map_bytes(statement)
     each = [SumBytes(Fraction(shape.packed_bytes), Fraction(0)) for shape in sent]

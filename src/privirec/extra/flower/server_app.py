@@ -18,6 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 from privirec.extra.flower.packing import KIND, pack, unpack
 from privirec.runtime.coordinator.clients import Address
 from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.runtime.envelope import LARGEST
 from privirec.runtime.runs import RunFolder
 
 app = ServerApp()
@@ -37,6 +38,8 @@ def main(grid: Grid, context: Context) -> None:
 
 class FlowerCarrier:
     """Carrier over Flower's Grid; an address is the id of a Flower node."""
+
+    largest_reply = LARGEST
 
     def __init__(self, grid: Grid, time_to_live: float) -> None:
         """Initialise; Flower discards a message after `time_to_live` seconds."""

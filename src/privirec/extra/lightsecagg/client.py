@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from privirec.extra.lightsecagg.code import MaskCode
 from privirec.extra.lightsecagg.field import ElementShape
 from privirec.extra.lightsecagg.messages import (
-    Advertise,
-    Answer,
-    Confirm,
     Deal,
+    LightAdvertise,
+    LightAnswer,
+    LightConfirm,
+    LightSurvivors,
     Open,
     Pieces,
     SignedKey,
-    Survivors,
 )
 from privirec.extra.lightsecagg.shared import (
     check_sizes,
@@ -103,7 +103,7 @@ class LightClient(BaseClient[LightState]):
         if isinstance(message, Announce) or kind not in order or not state.stage:
             super().check_turn(message)
             return
-        if isinstance(message, Survivors) and number <= state.confirmed:
+        if isinstance(message, LightSurvivors) and number <= state.confirmed:
             if message.survivors != state.cohort:
                 raise SecondSurvivorSet(f"another set of survivors for sum {number}")
             raise ReplayedMessage(f"the survivors of sum {number} were confirmed before")
@@ -116,7 +116,7 @@ class LightClient(BaseClient[LightState]):
     def answer(self, message: ProtocolMessage, raw: bytes) -> bytes | None:
         if isinstance(message, Deal):
             return self._deal(message)
-        if isinstance(message, Survivors):
+        if isinstance(message, LightSurvivors):
             return self._confirm(message)
         if isinstance(message, Open):
             return self._open(message, raw)
@@ -141,7 +141,7 @@ class LightClient(BaseClient[LightState]):
         public = keys.public_key(private)
         signed = keys.advertised_bytes(self.announcement.digest, self.client, public, b"")
         return encode(
-            Advertise(terms.run, self.client, SignedKey(public, self.identity.sign(signed)))
+            LightAdvertise(terms.run, self.client, SignedKey(public, self.identity.sign(signed)))
         )
 
     # --- pieces -----------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class LightClient(BaseClient[LightState]):
 
     # --- opening ----------------------------------------------------------------------------------
 
-    def _confirm(self, message: Survivors) -> bytes:
+    def _confirm(self, message: LightSurvivors) -> bytes:
         """Check the survivors and sign them once, so that no client answers for another set."""
         state, number = self.state, message.round_number
         if not state.input_sent:
@@ -279,7 +279,7 @@ class LightClient(BaseClient[LightState]):
         state.stage = _OPEN
         # The mask is used up; only the client's own piece is still needed.
         state.seed.wipe()
-        return encode(Confirm(message.run, number, self.client, signature))
+        return encode(LightConfirm(message.run, number, self.client, signature))
 
     def _check_survivors(self, bitmap: bytes) -> None:
         terms, participants = self.announcement.terms, self.participants
@@ -329,7 +329,7 @@ class LightClient(BaseClient[LightState]):
             state.sealing_keys.wipe()
         self.finish_sum(raw)
         state.stage = _DEAL
-        return encode(Answer(message.run, number, self.client, code.field.pack(total)))
+        return encode(LightAnswer(message.run, number, self.client, code.field.pack(total)))
 
     def _check_confirmed(self, message: Open, survivors: set[int]) -> None:
         """Raise a ProtocolError unless a quorum of clients has signed the same survivors.

@@ -33,7 +33,7 @@ class SignedKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Advertise(ProtocolMessage):
+class LightAdvertise(ProtocolMessage):
     """Client to server: its key for the pieces of this run."""
 
     kind: ClassVar[int] = 16
@@ -111,7 +111,7 @@ class Pieces(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Survivors(ProtocolMessage):
+class LightSurvivors(ProtocolMessage):
     """Server to client: the clients whose vectors are in the sum."""
 
     kind: ClassVar[int] = 19
@@ -131,7 +131,7 @@ class Survivors(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm(ProtocolMessage):
+class LightConfirm(ProtocolMessage):
     """Client to server: its signature on the first sum's survivors; empty in later sums."""
 
     kind: ClassVar[int] = 20
@@ -187,7 +187,7 @@ class Open(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(ProtocolMessage):
+class LightAnswer(ProtocolMessage):
     """Client to server: the sum of the survivors' pieces that it holds, packed."""
 
     kind: ClassVar[int] = 22
@@ -205,4 +205,6 @@ class Answer(ProtocolMessage):
         return cls(*header, reader.rest())
 
 
-decode = decoder(Announce, Advertise, Deal, Pieces, Survivors, Confirm, Open, Answer)
+decode = decoder(
+    Announce, LightAdvertise, Deal, Pieces, LightSurvivors, LightConfirm, Open, LightAnswer
+)

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from privirec.extra.lightsecagg.code import MaskCode
 from privirec.extra.lightsecagg.field import Elements, ElementShape
 from privirec.extra.lightsecagg.messages import (
-    Advertise,
-    Answer,
-    Confirm,
     Deal,
+    LightAdvertise,
+    LightAnswer,
+    LightConfirm,
+    LightSurvivors,
     Open,
     Pieces,
     SignedKey,
-    Survivors,
 )
 from privirec.extra.lightsecagg.shared import check_sizes, code_of, survivors_statement
 from privirec.extra.lightsecagg.thresholds import Thresholds, thresholds
@@ -90,13 +90,13 @@ class LightServer(BaseServer):
         return ((client, b"") for client in sorted(self.active))
 
     def take_answer(self, message: ProtocolMessage) -> None:
-        if isinstance(message, Advertise):
+        if isinstance(message, LightAdvertise):
             self._take_key(message)
         elif isinstance(message, Pieces):
             self._take_pieces(message)
-        elif isinstance(message, Confirm):
+        elif isinstance(message, LightConfirm):
             self._take_confirmation(message)
-        elif isinstance(message, Answer):
+        elif isinstance(message, LightAnswer):
             code = self._code(message.round_number)
             place = self.roster.place(message.client)
             self._answers[place] = code.field.unpack(message.packed, code.columns)
@@ -124,7 +124,7 @@ class LightServer(BaseServer):
 
     # --- pieces -----------------------------------------------------------------------------------
 
-    def _take_key(self, message: Advertise) -> None:
+    def _take_key(self, message: LightAdvertise) -> None:
         client, key = message.client, message.key
         keys.check_publics(key.sealing_key, client)
         signed = keys.advertised_bytes(self.digest, client, key.sealing_key, b"")
@@ -154,10 +154,10 @@ class LightServer(BaseServer):
 
     def _survivor_messages(self, sum_number: int) -> Iterator[tuple[int, bytes]]:
         survivors = write_participants(self.survivors, self.roster)
-        raw = encode(Survivors(self.terms.run, sum_number, 0, survivors))
+        raw = encode(LightSurvivors(self.terms.run, sum_number, 0, survivors))
         return ((client, addressed(raw, client)) for client in self.survivors)
 
-    def _take_confirmation(self, message: Confirm) -> None:
+    def _take_confirmation(self, message: LightConfirm) -> None:
         client = message.client
         if message.round_number == 1:
             survivors = write_participants(self.survivors, self.roster)

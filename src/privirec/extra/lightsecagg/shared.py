@@ -10,14 +10,14 @@ from fractions import Fraction
 from privirec.extra.lightsecagg.code import MaskCode
 from privirec.extra.lightsecagg.field import ElementShape
 from privirec.extra.lightsecagg.messages import (
-    Advertise,
-    Answer,
-    Confirm,
     Deal,
+    LightAdvertise,
+    LightAnswer,
+    LightConfirm,
+    LightSurvivors,
     Open,
     Pieces,
     SignedKey,
-    Survivors,
     decode,
 )
 from privirec.extra.lightsecagg.thresholds import Thresholds, thresholds
@@ -42,8 +42,13 @@ EXCHANGE = MessageOrder(
     4,
     Schedule(setup=("advertise",), preparation=("share",), recovery=("confirm", "recover")),
     decode,
-    told=(Announce, Deal, Survivors, Open),
-    answers={Advertise: "advertise", Pieces: "share", Confirm: "confirm", Answer: "recover"},
+    told=(Announce, Deal, LightSurvivors, Open),
+    answers={
+        LightAdvertise: "advertise",
+        Pieces: "share",
+        LightConfirm: "confirm",
+        LightAnswer: "recover",
+    },
 )
 
 
@@ -115,18 +120,18 @@ def sum_bytes(
         up = (
             length_of_list(pieces, others)
             + ElementShape(shape).carried.packed_bytes
-            + length(Confirm(RUN, number, CLIENT, signature if first else b""))
-            + length(Answer(RUN, number, CLIENT, bytes(piece)))
+            + length(LightConfirm(RUN, number, CLIENT, signature if first else b""))
+            + length(LightAnswer(RUN, number, CLIENT, bytes(piece)))
         )
         down = (
             length_of_list(deal, statement.clients if first else 0)
             + in_map
-            + length(Survivors(RUN, number, CLIENT, b""))
+            + length(LightSurvivors(RUN, number, CLIENT, b""))
             + in_map
             + length_of_list(opened, others)
         )
         if first:
-            up += length(Advertise(RUN, CLIENT, key))
+            up += length(LightAdvertise(RUN, CLIENT, key))
             down += length(announced(EXCHANGE.code, statement, shapes, block_entries))
             down += in_map + found.quorum * SIGNATURE_BYTES
         each.append(SumBytes(Fraction(up), Fraction(down)))

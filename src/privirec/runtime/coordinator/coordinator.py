@@ -35,7 +35,7 @@ from privirec.runtime.coordinator.clients import (
 from privirec.runtime.coordinator.outbox import ArtifactStream, Outbox
 from privirec.runtime.coordinator.run_state import ServerRun, Stage
 from privirec.runtime.coordinator.status import StatusFile, status_of
-from privirec.runtime.envelope import BadEnvelope, Sealed
+from privirec.runtime.envelope import LARGEST, BadEnvelope, Sealed
 from privirec.runtime.messages import Abort, SendVector, TurnedAway
 from privirec.runtime.pledges import Pledges
 from privirec.runtime.run_plan import RunPlan
@@ -72,6 +72,8 @@ class Coordinator:
         self._catalogue = catalogue
         self._patience = Patience(clock)
         self._directory = Directory(roster, self.deadlines, self._patience)
+        self.largest_reply = LARGEST
+        """Most bytes of a reply that the carrier takes."""
         self._since = 0.0
         """Time at which the stage or step began."""
         self._messages: dict[int, bytes] = {}
@@ -321,6 +323,13 @@ class Coordinator:
             clients=len(self._roster),
             pledges=Pledges.of({number: pledged[number] for number in sorted(here)}),
         )
+        largest = max(shape.packed_bytes for shape in plan.shapes)
+        if largest > self.largest_reply:
+            self._state.stop(
+                f"a vector of this run has {largest:,} bytes and the server takes replies of "
+                f"{self.largest_reply:,}: start it with a larger --largest-reply"
+            )
+            return
         self._state.start(plan)
 
     def _over_budget(self) -> list[RemoteClient]:

@@ -59,7 +59,7 @@ class Asked(Event):
     digest: str
 
 
-class Opened(Event):
+class SumOpened(Event):
     """A sum was opened and is on the disk."""
 
     event: Literal["opened"] = "opened"
@@ -84,7 +84,7 @@ class HandedOut(Event):
     event: Literal["handed-out"] = "handed-out"
 
 
-AnyEvent = Began | Planned | Answered | StepEnded | Asked | Opened | Stopped | HandedOut
+AnyEvent = Began | Planned | Answered | StepEnded | Asked | SumOpened | Stopped | HandedOut
 _EVENTS: TypeAdapter[AnyEvent] = TypeAdapter(Annotated[AnyEvent, Field(discriminator="event")])
 
 

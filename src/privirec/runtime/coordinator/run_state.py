@@ -22,11 +22,11 @@ from privirec.runtime.coordinator.journal import (
     Asked,
     Began,
     HandedOut,
-    Opened,
     Planned,
     RunJournal,
     StepEnded,
     Stopped,
+    SumOpened,
 )
 from privirec.runtime.run_plan import RunPlan
 from privirec.runtime.spec import RunSpec
@@ -106,7 +106,7 @@ class ServerRun:
         """
         self._entered = entered
         events, self._events = self._events, []
-        self._opened = frozenset(e.sum_number for e, _ in events if isinstance(e, Opened))
+        self._opened = frozenset(e.sum_number for e, _ in events if isinstance(e, SumOpened))
         if events and isinstance(events[-1][0], Stopped):  # a stopped run stays stopped
             events = events[-1:]
         self._resuming = True
@@ -227,7 +227,7 @@ class ServerRun:
                 self._apply_end(event)
             case Asked():
                 self._check_asked(event)
-            case Opened():
+            case SumOpened():
                 self._apply_opened(event)
             case Stopped():
                 self.told, self.reason = event.reason, event.reason + event.refusals
@@ -264,9 +264,9 @@ class ServerRun:
         number = computing.step.sum_number
         computing.open()
         clients = computing.session.survivors
-        self._event(Opened(sum_number=number, clients=clients, traffic=dict(self.traffic)))
+        self._event(SumOpened(sum_number=number, clients=clients, traffic=dict(self.traffic)))
 
-    def _apply_opened(self, event: Opened) -> None:
+    def _apply_opened(self, event: SumOpened) -> None:
         self.traffic = event.traffic
         self.in_sum = frozenset(event.clients)
         self.computing.go_on(event.sum_number, event.clients, self._carried_since())

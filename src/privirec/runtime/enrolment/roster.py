@@ -90,7 +90,7 @@ AnyChange = Annotated[ServerNamed | Approved | Revoked | Rotated, Field(discrimi
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class RosterEntry:
     """A client after the roster's last change."""
 
     client: int
@@ -108,7 +108,7 @@ class _Standing:
     def __init__(self, operator: str) -> None:
         self.operator = operator
         self.server = ""
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, RosterEntry] = {}
         self._keys: dict[str, int] = {}
         """Client of every key that was ever in use; a key is never assigned again."""
         self._names: dict[str, int] = {}
@@ -120,12 +120,12 @@ class _Standing:
         other._keys, other._names = dict(self._keys), dict(self._names)
         return other
 
-    def member(self, client: int) -> Member:
+    def member(self, client: int) -> RosterEntry:
         if client not in self.members:
             raise UsageError(f"client {client} is not in the roster")
         return self.members[client]
 
-    def take(self, change: AnyChange) -> Member | None:
+    def take(self, change: AnyChange) -> RosterEntry | None:
         """Apply a change and return the client it concerns, if any; refuse an invalid change."""
         if isinstance(change, ServerNamed):
             self.server = change.key
@@ -139,16 +139,16 @@ class _Standing:
             self._names[changed.name] = changed.client
         return changed
 
-    def _approved(self, change: Approved) -> Member:
+    def _approved(self, change: Approved) -> RosterEntry:
         self._check_new(change.key)
         if change.name in self._names:
             there = self._names[change.name]
             raise UsageError(f"client {there} has the name {change.name!r} already")
         if change.client != len(self.members):
             raise UsageError(f"number {change.client} is not the next one")
-        return Member(change.client, change.name, change.key, change.node, lineage=change.key)
+        return RosterEntry(change.client, change.name, change.key, change.node, lineage=change.key)
 
-    def _changed(self, change: Revoked | Rotated) -> Member:
+    def _changed(self, change: Revoked | Rotated) -> RosterEntry:
         member = self.member(change.client)
         if member.revoked:
             raise UsageError(f"client {change.client} is revoked")
@@ -215,10 +215,10 @@ class RosterFile(BaseModel):
         return self._standing.server
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[RosterEntry, ...]:
         return tuple(self._standing.members.values())
 
-    def member(self, client: int) -> Member:
+    def member(self, client: int) -> RosterEntry:
         return self._standing.member(client)
 
     def roster(self) -> Roster:
@@ -241,7 +241,7 @@ class RosterFile(BaseModel):
             if isinstance(change, Approved | Rotated) and change.client == client
         )
 
-    def since(self, before: RosterFile | None) -> list[tuple[str, Member | None, str]]:
+    def since(self, before: RosterFile | None) -> list[tuple[str, RosterEntry | None, str]]:
         """Return the changes since an earlier roster, or all changes, as (kind, client, key)."""
         standing = before._standing.copy() if before else _Standing(self.operator)
         words = {"approve": "approved", "revoke": "revoked", "rotate": "new key"}

@@ -24,7 +24,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from privirec.runtime.enrolment.folders import OperatorFolder
-from privirec.runtime.enrolment.roster import Member
+from privirec.runtime.enrolment.roster import RosterEntry
 from privirec.runtime.https.limits import PIECE, Allowance, Limits
 from privirec.runtime.https.mailbox import BadAnswer, BadRange, Mailbox, NoRoom, Waiting
 from privirec.runtime.https.metrics import ServerMetrics
@@ -106,7 +106,7 @@ class Gate:
         self._said: dict[str, float] = {}
         self._nobody = Identity.generate(os.urandom).public
         """Public key without an owner, used to check signatures of unknown clients."""
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, RosterEntry] = {}
         self._server_key = b""
         self._read_at: tuple[int, ...] = ()
         self._allowances: dict[int, Allowance] = {}

@@ -302,6 +302,10 @@ class HttpsCarrier:
         self._time_to_live = time_to_live
         self._looked = 0.0
 
+    @property
+    def largest_reply(self) -> int:
+        return self._mailbox.limits.largest_answer
+
     def connected(self) -> Collection[Address]:
         return self._mailbox.connected()
 

@@ -18,7 +18,7 @@ from privirec.runtime.runs import RunFolder, Watch
 from privirec.runtime.spec import RunSpec
 
 PART_BYTES = 1 << 22
-"""Approximate size in bytes of the parts of uploads and models in messages of devices."""
+"""Approximate size in bytes of the pieces of a model."""
 
 
 def own_folder(home: OperatorFolder) -> Path:

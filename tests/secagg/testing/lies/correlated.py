@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from privirec.extra.correlated.messages import Neighbours, decode
+from privirec.extra.correlated.messages import NoisyNeighbours, decode
 from privirec.secagg.keys import KEY_BYTES, Roster
 from privirec.secagg.messages import encode
 
@@ -13,7 +13,7 @@ from privirec.secagg.messages import encode
 def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
     """Return a false variant of this message that no client may answer, or None."""
     told = decode(message)
-    if not isinstance(told, Neighbours):
+    if not isinstance(told, NoisyNeighbours):
         return None
     keys = list(told.keys)
     victim = chance.randrange(len(keys))
@@ -30,7 +30,7 @@ def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
     return encode(replace(told, keys=tuple(keys)))
 
 
-def _without(told: Neighbours, client: int, roster: Roster) -> Neighbours:
+def _without(told: NoisyNeighbours, client: int, roster: Roster) -> NoisyNeighbours:
     """Return the message with a client removed from the participants."""
     place = roster.place(client)
     present = bytearray(told.participants)

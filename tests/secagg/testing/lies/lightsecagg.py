@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from privirec.extra.lightsecagg.messages import Deal, Open, Survivors, decode
+from privirec.extra.lightsecagg.messages import Deal, LightSurvivors, Open, decode
 from privirec.secagg.keys import KEY_BYTES, Roster
 from privirec.secagg.messages import ProtocolMessage, encode
 
@@ -15,7 +15,7 @@ def lie(message: bytes, chance: random.Random, roster: Roster) -> bytes | None:
     told = decode(message)
     if isinstance(told, Deal):
         return encode(_about_dealing(told, chance, roster))
-    if isinstance(told, Survivors):
+    if isinstance(told, LightSurvivors):
         return encode(_about_survivors(told, chance, roster))
     if isinstance(told, Open):
         return encode(_about_opening(told, chance))
@@ -49,7 +49,9 @@ def _about_dealing(told: Deal, chance: random.Random, roster: Roster) -> Protoco
     return replace(told, keys=tuple(keys))
 
 
-def _about_survivors(told: Survivors, chance: random.Random, roster: Roster) -> ProtocolMessage:
+def _about_survivors(
+    told: LightSurvivors, chance: random.Random, roster: Roster
+) -> ProtocolMessage:
     if chance.randrange(2):
         return replace(told, survivors=without(told.survivors, roster.place(told.client)))
     alone = bytearray(len(told.survivors))
