@@ -16,7 +16,7 @@ from privirec.privacy.policy import Policy
 from privirec.runtime import envelope
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.histories import FromFile
-from privirec.runtime.messages import Blocks, Refused
+from privirec.runtime.messages import Refused, Vector
 from privirec.runtime.node import Node
 from privirec.runtime.node import node as node_module
 from privirec.runtime.refusals import Code, for_the_server
@@ -129,7 +129,7 @@ def test_nothing_but_the_noisy_vectors_depends_on_a_history(tmp_path: Path) -> N
                 name: twin.node(0, random_bytes=random[name]).answer(message)
                 for name, twin in twins.items()
             }
-            if isinstance(said_in(said["one item"]), Blocks):
+            if isinstance(said_in(said["one item"]), Vector):
                 assert len({len(one) for one in said.values()}) == 1
                 assert len(set(said.values())) > 1
                 compared["vectors"] += 1
@@ -171,7 +171,7 @@ class WithAFile(Silos):
 @pytest.mark.parametrize(
     ("changed", "answer"),
     [
-        (["a,item-3", "a,item-4", "b,elsewhere"], Blocks),
+        (["a,item-3", "a,item-4", "b,elsewhere"], Vector),
         (["a,item-1", "b,item-2", "c,item-3"], Refused),
         (["a,item-1"], Refused),
     ],
