@@ -32,9 +32,9 @@ Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 SHARES = (1000, 300, 100, 30, 10, 3)
-"""Numbers of guesses that are tried: one guess for so many canaries.
+"""Canaries for each guess, in each number of guesses that is tried.
 
-They are fixed beforehand, and each takes an equal part of the risk.
+The numbers are fixed beforehand, and each takes an equal part of the risk.
 """
 _SLACK = Decimal("1e-30")
 """Relative bound on the errors of a p-value, which is computed to fifty digits."""
@@ -76,7 +76,7 @@ def least_epsilon(canaries: int, guesses: int, right: int, delta: float, risk: f
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> Decimal:
-    """Return a bound on the probability of at least so many right guesses, rounded up."""
+    """Return a bound on the probability of this many right guesses or more, rounded up."""
     with localcontext(normal.CONTEXT):
         odds = normal.exp(epsilon)
         largest = (
