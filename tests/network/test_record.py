@@ -141,7 +141,8 @@ def test_the_command_shows_what_was_spent_and_what_is_left(
     spend(client, 1.0, days_ago=400)
     spend(client, 1.0)
     said = budget(client, "--json", str(tmp_path / "out.jsonl"))
-    assert "Spent in the life of this client: epsilon 7.29 of 20. Somebody who knows" in said
+    assert "Spent in the life of this client: epsilon 7.29 of 20 (" in said
+    assert " for replacing one history by another). Somebody who knows" in said
     assert "is right in at most 77 of 100 cases; a coin is right in 50." in said
     assert "When all of it is spent: at most 94 of 100." in said
     assert "Spent within 365 days: epsilon 4.89 of 9" in said
@@ -222,7 +223,7 @@ def test_a_backup_from_before_the_first_answer_is_noticed(
     )
     assert done.exit_code == 1
     assert "restored from a backup" in done.output
-    assert "at least epsilon 0 of 20." in done.output
+    assert "at least epsilon 0 of 20 (0 for" in done.output
     assert "There is no room for another run." in done.output
     (total,) = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
     assert not total["whole"]
@@ -233,7 +234,7 @@ def test_a_backup_from_before_the_first_answer_is_noticed(
 def test_json_is_json_whatever_was_spent(client: ClientFolder, tmp_path: Path) -> None:
     spend(client, 50.0)
     said = budget(client, "--json", str(tmp_path / "out.jsonl"))
-    assert "Spent in the life of this client: epsilon without bound of 20." in said
+    assert "Spent in the life of this client: epsilon without bound of 20 (without" in said
     assert "There is no room now, and never again for epsilon 2." in said
 
     def refuse(constant: str) -> None:

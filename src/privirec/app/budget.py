@@ -65,11 +65,14 @@ class BudgetStatement:
             said.append("Nothing was spent: this client was in no sum yet.")
         for limit in self.policy.limits:
             loss = self.spent[limit.setting]
-            epsilon = loss.epsilon(limit.delta)
-            shown = at_least(epsilon) if math.isfinite(epsilon) else "without bound"
+            shown, second = (
+                at_least(one) if math.isfinite(one) else "without bound"
+                for one in (loss.epsilon(limit.delta), loss.epsilon_replacing(limit.delta))
+            )
             more = "" if self.is_whole else "at least "
             said.append(
-                f"Spent {limit.when}: {more}epsilon {shown} of {limit.epsilon:g}. "
+                f"Spent {limit.when}: {more}epsilon {shown} of {limit.epsilon:g} ({second} for "
+                f"replacing one history by another). "
                 f"{worth(loss, whose)} When all of it is spent: at most "
                 f"{right_guesses(limit.cap)} of 100."
             )
@@ -123,7 +126,7 @@ def _runs(account: Account, taken: Sequence[TakenPart], delta: float) -> Iterato
     begun |= {run: sums[0].at for run, sums in sums_of.items()}
     for run in sorted(begun, key=begun.__getitem__):
         sums, part = sums_of.get(run, []), known.get(run)
-        epsilon = Account.of(sums).epsilon(delta)
+        spent = Account.of(sums)
         yield {
             "at": f"{begun[run]:%Y-%m-%d %H:%M}",
             "run": run[:8],
@@ -131,11 +134,18 @@ def _runs(account: Account, taken: Sequence[TakenPart], delta: float) -> Iterato
             "sums": len(sums),
             "bytes_up": part.bytes_up if part else None,
             "bytes_down": part.bytes_down if part else None,
-            "epsilon": "none" if math.isinf(epsilon) else float(at_least(epsilon, digits=5)),
+            "epsilon": _figure(spent.epsilon(delta)),
+            "epsilon_replacing": _figure(
+                math.inf if spent.exact else spent.noisy.epsilon_replacing(delta)
+            ),
             "server": sums[0].server[:16] if sums else "",
             "state": part.part.value if part else "",
             "why": part.why if part else "",
         }
+
+
+def _figure(epsilon: float) -> float | str:
+    return "none" if math.isinf(epsilon) else float(at_least(epsilon, digits=5))
 
 
 def _totals(account: Account, policy: Policy, now: datetime) -> dict[str, Any]:
@@ -152,9 +162,12 @@ def _totals(account: Account, policy: Policy, now: datetime) -> dict[str, Any]:
         },
     }
     for limit in policy.limits:
-        spent = limit.spent(account, now).epsilon(policy.delta)
+        spent = limit.spent(account, now)
+        both = spent.epsilon(policy.delta), spent.epsilon_replacing(policy.delta)
+        first, second = ("none" if math.isinf(one) else one for one in both)
         found[limit.setting] = {
-            "spent": "none" if math.isinf(spent) else spent,
+            "spent": first,
+            "spent_replacing": second,
             "most": limit.epsilon,
         }
     return found

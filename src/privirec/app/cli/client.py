@@ -35,6 +35,7 @@ _BUDGET_COLUMNS = [
     ("bytes_up", "sent"),
     ("bytes_down", "received"),
     ("epsilon", "epsilon"),
+    ("epsilon_replacing", "for replacing"),
     ("server", "server's key"),
 ]
 

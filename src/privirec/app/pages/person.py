@@ -44,6 +44,7 @@ _RUNS = [
     ("bytes_up", "sent"),
     ("bytes_down", "received"),
     ("epsilon", "epsilon"),
+    ("epsilon_replacing", "for replacing"),
     ("server", "server's key"),
     ("state", "how it ended"),
 ]
