@@ -43,7 +43,7 @@ Items = NDArray[np.int32]
 LENGTHS = (2, 2, 2, 2, 1, 2, 2, 2, 2, 5)
 """Lengths of histories, in turn, after an empty one and one with a tenth of the items."""
 LARGEST_ENTRY = 1 << 30
-CANARIES, RUNS = 2_000, 10
+CANARIES, RUNS = 10_000, 10
 """Number of canaries after which there is no further run, and the most runs."""
 USUAL_DELTA = 1e-6
 """Delta to use if nothing is promised."""
