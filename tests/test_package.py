@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import privirec
 from privirec.app.doctor import PACKAGES, facts
 
 ROOT = Path(__file__).parent.parent
@@ -115,3 +116,35 @@ def _named(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [one.name for one in node.names]
     return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+
+
+PAGES = ("README.md", "docs/tutorials/library.md", "docs/tutorials/notebook.ipynb")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_for_users_import_only_names_that_are_promised(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8").replace('\\n"', "").replace('"', "")
+    imports = re.findall(r"^\s*from (privirec[\w.]*) import ([^\n(#]+)", text, re.M)
+    assert imports
+    for module, names in imports:
+        assert module == "privirec", f"{page}: {module} is not promised"
+        assert {name.strip().rstrip(",") for name in names.split(",")} - {""} <= set(
+            privirec.__all__
+        )
+    assert "import privirec." not in text
+
+
+def test_readme_shows_the_best_exact_figure_beside_the_private_one() -> None:
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("| ") and "%" not in line
+    ]
+    (head,) = [row for row in rows if "protected, epsilon 1" in row]
+    exact, private = head.index("best exact model, no privacy"), head.index("protected, epsilon 1")
+    figures = [row for row in rows if len(row) == len(head) and row is not head]
+    assert len(figures) >= 3
+    for row in figures:
+        best, ours = float(row[exact].split()[0]), float(row[private].split()[0])
+        others = [float(cell) for cell in row[2:] if re.fullmatch(r"0\.\d+", cell)]
+        assert best > max(ours, *others)

@@ -192,7 +192,7 @@ def test_arguments_that_changed_places(small: Dataset) -> None:
         evaluate(wrong, model)
     with pytest.raises(UsageError, match="not Interactions"):
         evaluate(model, wrong.train)
-    with pytest.raises(UsageError, match="a fitted model, not Dataset"):
+    with pytest.raises(UsageError, match="a fitted model, or lists, not Dataset"):
         evaluate(wrong, wrong)
 
 
