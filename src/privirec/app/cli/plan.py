@@ -14,6 +14,7 @@ from privirec.app.cli.table_options import reads_tables, words_for
 from privirec.app.planner import Links, Pilot, Population, Proposal, choose, planned_rows
 from privirec.app.planner.pilot import MOST_BYTES
 from privirec.app.planner.rows import DATA
+from privirec.app.planner.schedule import lifetime_rows, run_rows, shortened
 from privirec.data import Dataset, TableOptions, load_dataset
 from privirec.data.datasets import load_sharded
 from privirec.errors import UsageError
@@ -58,6 +59,22 @@ COLUMNS = [
     ("bytes_server_sends", "sends"),
     ("server_cpu", "CPU"),
     ("server_time", "time"),
+]
+
+RUN_COLUMNS = [
+    ("run", "run"),
+    ("epsilon", "epsilon"),
+    ("epsilon_together", "together"),
+    ("right_guesses", "right guesses"),
+    ("expected", "expect after it"),
+]
+LIFETIME_COLUMNS = [
+    ("epsilon", "epsilon"),
+    ("right_guesses", "right guesses"),
+    ("runs_a_month", "runs a month"),
+    ("runs_a_year", "a year"),
+    ("runs_in_a_life", "in a life"),
+    ("years", "years"),
 ]
 
 
@@ -138,6 +155,31 @@ class PlanOptions:
             show_default=False,
         ),
     ] = None
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=10_000,
+            help="Number of runs that share --epsilon-in-total; shows what each may cost.",
+            show_default=False,
+        ),
+    ] = None
+    epsilon_in_total: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=50,
+            callback=options.finite,
+            help="Epsilon of all --runs together, for every person.",
+            show_default=False,
+        ),
+    ] = None
+    lifetime: Annotated[
+        bool,
+        typer.Option(
+            "--lifetime", help="Show how many runs of each epsilon the default policy admits."
+        ),
+    ] = False
     settle: options.Settle = None
     up: Annotated[str, typer.Option(help="Upload speed of a client.")] = "10Mbit/s"
     down: Annotated[str, typer.Option(help="Download speed of a client.")] = "50Mbit/s"
@@ -202,7 +244,14 @@ def command(*, chosen: PlanOptions, table: TableOptions) -> None:
       privirec plan --dataset gowalla --budget 60MB --up 2Mbit/s --down 20Mbit/s
 
       privirec plan --dataset gowalla --target 0.12 --budget 80MB
+
+      privirec plan --users 30000 --items 41000 --runs 12 --epsilon-in-total 8
+
+      privirec plan --lifetime
     """
+    if chosen.lifetime or chosen.runs is not None or chosen.epsilon_in_total is not None:
+        _show_budgets(chosen, table)
+        return
     check_writable(folder=None if chosen.target is None else chosen.out)
     links = Links(
         parse_rate(chosen.up, "--up"),
@@ -232,6 +281,31 @@ def command(*, chosen: PlanOptions, table: TableOptions) -> None:
         raise UsageError(f"{chosen.aggregator} refuses these numbers: {error}") from None
     write_json_lines(chosen.json_file, rows)
     _show(choice, rows, most if chosen.budget is not None else None)
+
+
+def _show_budgets(chosen: PlanOptions, table: TableOptions) -> None:
+    """Print what several runs may cost, or how many runs the default policy admits."""
+    if chosen.lifetime:
+        rows = lifetime_rows()
+        print_table(
+            "Runs that the default policy of a client admits", LIFETIME_COLUMNS, shortened(rows)
+        )
+        say("Right guesses: of 100, about whether a person's history was used; a coin has 50.")
+    else:
+        if chosen.runs is None or chosen.epsilon_in_total is None:
+            raise UsageError("--runs and --epsilon-in-total go together")
+        people, _ = _population(chosen, table)
+        rows = run_rows(
+            *(chosen.runs, chosen.epsilon_in_total, people.users, people.items),
+            delta=chosen.delta,
+            assumptions=chosen.assumptions,
+        )
+        title = f"{people.users:,} users, {people.items:,} items, {chosen.runs} runs"
+        print_table(title, RUN_COLUMNS, shortened(rows))
+        say(f"A run by itself: expect {rows[0]['expected']}. The table is for all sums together.")
+        last = rows[-1]
+        say(f"All runs: {promise(last['epsilon_together'], last['delta'])}")
+    write_json_lines(chosen.json_file, rows)
 
 
 def _check(chosen: PlanOptions) -> None:

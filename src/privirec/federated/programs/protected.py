@@ -137,14 +137,19 @@ class Protected(Program[ProtectedSettings]):
         columns = settings.columns or max(1, Power.columns_for(signal))
         return Power(*sizes, head, min(columns, head))
 
+    @property
+    def expected(self) -> str:
+        """Accuracy to expect, in words."""
+        left = self.promise.signal(self.n_users) / self.n_items
+        return next(words for least, words in OUTLOOK if left >= least)
+
     def outlook(self) -> str:
         """Return the accuracy to expect, from the signal that noise leaves per item."""
         left = self.promise.signal(self.n_users) / self.n_items
-        expected = next(words for least, words in OUTLOOK if left >= least)
         return (
             f"{self.n_users:,} people and {self.n_items:,} items at epsilon "
             f"{self.settings.epsilon:g}: noise leaves as much as {left:.2g} people for each item; "
-            f"expect {expected}."
+            f"expect {self.expected}."
         )
 
     @cached_property
