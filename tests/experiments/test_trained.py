@@ -18,7 +18,7 @@ from privirec.experiments.peers import TRAINED, Training, light_gcn
 from privirec.experiments.peers.light_gcn import LightGCN
 from privirec.experiments.peers.matrix_factorization import MatrixFactorization
 from privirec.experiments.peers.training import TUNED, tuned_settings
-from privirec.experiments.peers.training_sums import Told, WeightedRows
+from privirec.experiments.peers.training_sums import ToldToClients, WeightedRows
 from privirec.federated.contributions import Histories
 from privirec.models import Popularity
 from privirec.privacy.ledger import Ledger
@@ -95,7 +95,7 @@ def test_a_ring_that_is_too_narrow_is_refused() -> None:
 
 def test_broadcast_values_are_rounded_row_by_row() -> None:
     matrix = np.array([[1.0, -0.3], [1e-6, 2e-7], [0.0, 0.0]])
-    told = Told.of(matrix, 8)
+    told = ToldToClients.of(matrix, 8)
     assert np.abs(told.values - matrix).max(axis=1) == pytest.approx([0.5 / 127, 0, 0], abs=0.004)
     assert told.values[1] == pytest.approx(matrix[1], rel=0.05)
     assert told.n_bytes == 6 + 3 * 4

@@ -29,7 +29,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from privirec.experiments.peers.training import Adam, Float32, Training, TrainingSteps
-from privirec.experiments.peers.training_sums import AtHome, Told, WeightedRows
+from privirec.experiments.peers.training_sums import AtHome, ToldToClients, WeightedRows
 from privirec.federated.contributions import Contribution, Histories, ItemDegrees
 from privirec.federated.contributions.base import Integers
 from privirec.federated.kernels import mixed
@@ -158,7 +158,7 @@ class LightGCN(Training):
         """Compute the mean vectors over all layers, which takes sums over all people."""
         reach = 2 * _largest(self._items)
         layers = yield from self._propagated(self._users, self._items, reach)
-        last = Told.of(layers[-1], self._told_bits)
+        last = ToldToClients.of(layers[-1], self._told_bits)
         yield Broadcast("last layer of items", last.n_bytes)
         self._mean_items = _mean([*layers[:-1], last.values])
         self._mean_users = self._mean_of_people(self._users, layers)
@@ -204,7 +204,7 @@ class LightGCN(Training):
         """
         layers: list[Float32] = [items]
         for number in range(self._layers):
-            told = Told.of(layers[-1], self._told_bits)
+            told = ToldToClients.of(layers[-1], self._told_bits)
             layers[-1] = told.values
             if number == 0:
                 ask = self._sum(self._first_layer(users), self._degrees, reach, told=told.n_bytes)

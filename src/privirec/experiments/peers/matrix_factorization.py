@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from privirec.experiments.peers.als import solve_people
 from privirec.experiments.peers.training import Float32, Training, TrainingSteps
-from privirec.experiments.peers.training_sums import Told, WeightedRows
+from privirec.experiments.peers.training_sums import ToldToClients, WeightedRows
 from privirec.federated.contributions import Histories, ItemDegrees
 from privirec.federated.contributions.base import Integers
 from privirec.federated.programs import Broadcast
@@ -180,7 +180,7 @@ class MatrixFactorization(Training):
         return np.asarray((slopes / np.maximum(curvature, 1e-30)) @ basis.T, np.float32)
 
     def _tell(self) -> None:
-        self._told = Told.of(self._vectors, self.told_bits)
+        self._told = ToldToClients.of(self._vectors, self.told_bits)
 
     def scorer(self) -> PersonSide:
         return PersonSide(self._told.values, self.unobserved, self.ridge)

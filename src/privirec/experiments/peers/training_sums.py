@@ -140,14 +140,14 @@ def add_weighted_rows(  # type: ignore[no-untyped-def]
 
 
 @dataclass(frozen=True)
-class Told:
+class ToldToClients:
     """A matrix as clients receive it: integers of a given width, and one scale per row."""
 
     values: Float32
     n_bytes: int
 
     @classmethod
-    def of(cls, matrix: NDArray, bits: int) -> Told:
+    def of(cls, matrix: NDArray, bits: int) -> ToldToClients:
         largest = 2 ** (bits - 1) - 1
         scale = np.abs(matrix).max(axis=1, initial=0.0, keepdims=True).astype(np.float32) / largest
         scale = np.where(scale > 0, scale, np.float32(1))
