@@ -13,13 +13,15 @@ from unittest import mock
 import pytest
 from typer.testing import CliRunner, Result
 
+from privirec.app import operating
 from privirec.app.cli import server as server_command
 from privirec.app.cli.every import app
-from privirec.app.cli.server import _saying_what_to_expect
+from privirec.app.cli.server import _propose_epsilon, _saying_what_to_expect
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.durable import alone, private_folder
 from privirec.errors import FederationError, UsageError
-from privirec.federated.programs import ProtectedSettings
+from privirec.federated.dp.loss import Loss
+from privirec.federated.programs import Protected, ProtectedSettings
 from privirec.runtime import serving
 from privirec.runtime.carriers import carrier_names
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
@@ -242,3 +244,22 @@ def test_expected_accuracy_is_printed_once_when_the_people_are_known(
     said = capsys.readouterr().out
     assert said.count("7 people and 200 items at epsilon 1: noise leaves as much as") == 1
     assert seen == [{}, gathering, some, gathered, gathered]
+
+
+def test_the_epsilon_that_everybody_can_pay_is_proposed(
+    home: OperatorFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server knows what its own runs have cost, and says so before any client is asked."""
+    program = Protected(ProtectedSettings(epsilon=8.0), 100, 100)
+    _propose_epsilon(home, program)
+    assert capsys.readouterr().err == ""
+    model = home.run("old") / "model"
+    model.mkdir(parents=True)
+    (model / "manifest.json").write_text("{}")
+    monkeypatch.setattr(operating, "read_manifest", lambda _: (b"", {}))
+    monkeypatch.setattr(operating, "losses", lambda _: [Loss(1.0)])
+    _propose_epsilon(home, program)
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert re.search(
+        r"It can pay --epsilon 7\.\d+ now, and this run from 20\d\d-\d\d-\d\d on", said
+    )

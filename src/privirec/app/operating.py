@@ -21,7 +21,9 @@ from privirec.durable import private_folder
 from privirec.errors import FederationError, UsageError
 from privirec.federated.dp.loss import Loss
 from privirec.models.artifact import read_manifest
+from privirec.privacy.accountant import Account, Room, Spent
 from privirec.privacy.explain import delta_of, explained, losses
+from privirec.privacy.policy import Policy
 from privirec.privacy.worth import at_least
 from privirec.runtime import serving
 from privirec.runtime.coordinator import Stage
@@ -151,6 +153,21 @@ def spent_by_all(found: Iterable[RunOverview]) -> dict[str, float | str]:
     They are "none" if one of the runs was exact.
     """
     return _epsilons([read_manifest(each.model)[1] for each in found if each.model])
+
+
+def room_of_all(home: OperatorFolder, level: float) -> Room:
+    """Return the room for a run of this level that the default policy leaves.
+
+    It is that of a client that was in all runs of this server that ended with a model, and in none
+    of another server.
+    """
+    account = Account.of(
+        Spent(datetime.fromtimestamp(_begun(home.run(name)), UTC), name, 1, "", "", loss)
+        for name in run_names(home)
+        if (home.run(name) / "model" / "manifest.json").is_file()
+        for loss in losses(read_manifest(home.run(name) / "model")[1]) or ()
+    )
+    return Room.of(Policy().limits, account, Loss(level), datetime.now(UTC))
 
 
 def check_can_stop(home: OperatorFolder, name: str) -> None:

@@ -14,7 +14,7 @@ from privirec.app.cli.groups import with_groups
 from privirec.app.cli.options import Yes, agree
 from privirec.app.cli.run_options import ServerRunOptions
 from privirec.errors import FederationError, UsageError
-from privirec.federated.programs import ProgramSettings
+from privirec.federated.programs import Program, ProgramSettings, program_of
 from privirec.rows import print_table, say, shown_federation, warn, write_json_lines
 from privirec.runtime import serving
 from privirec.runtime.carriers import DEFAULT_CARRIER, Listening, installed_carrier
@@ -134,6 +134,7 @@ def run(
         (say if plan.noisy else warn)(spec.notes["gives_away"])
         if seen := server_sees(plan.aggregator):
             warn(seen)
+        _propose_epsilon(home, program_of(spec.program, approved, n_items))
     carrier.start_run(home, name, spec)
     if has_ended:
         say(f"The run {name} has ended, and this came of it; a new one needs another name.")
@@ -147,6 +148,24 @@ def run(
         raise
     _show_result(result, chosen.json_file)
     say(f"Model signed and handed out: {home.run(name) / 'model'}")
+
+
+def _propose_epsilon(home: OperatorFolder, program: Program[Any]) -> None:
+    """Say which epsilon everybody can still pay, if the default policy does not admit this run."""
+    from privirec.app.operating import room_of_all  # noqa: PLC0415 - not for --help
+
+    if not program.level:
+        return
+    room = room_of_all(home, program.level)
+    if room.level >= program.level:
+        return
+    epsilon = room.epsilon(program.delta)
+    now = f"--epsilon {epsilon:g} now" if epsilon else "nothing now"
+    later = f"and this run from {room.day} on" if room.day else "and this run never"
+    warn(
+        "This run costs more than the default policy leaves to a client that was in all runs of "
+        f"this server. It can pay {now}, {later}."
+    )
 
 
 def _show_result(result: dict[str, Any], json_file: Path | None) -> None:

@@ -26,6 +26,7 @@ from privirec.app.pages.web import PageRequest, Response, see
 from privirec.errors import UsageError
 from privirec.federated.dp.gaussian import DEFAULT_DELTA
 from privirec.federated.programs import DEFAULT_PROGRAM, PROGRAMS
+from privirec.privacy.worth import loss_of, worth
 from privirec.rows import as_bytes
 from privirec.runtime import serving
 from privirec.runtime.enrolment.folders import OperatorFolder
@@ -156,7 +157,7 @@ class OperatorSite(FramedSite):
             else f"A person who was in all of them has spent epsilon {spent['epsilon']}, and "
             f"{spent['epsilon_replacing']} for replacing one history by another (at delta "
             f"{DEFAULT_DELTA:g}, unless a run says otherwise). What counts is each client's own "
-            "record."
+            f"record. {worth(loss_of(float(spent['epsilon']), DEFAULT_DELTA))}"
         )
         if not found:
             return self.page(request, "Runs", self.sentences(["No run was started yet."]))
