@@ -67,10 +67,10 @@ from privirec.runtime.node import Node
 from privirec.runtime.node.run_state import ClientRun
 from privirec.runtime.pledges import Pledges
 from privirec.runtime.run_plan import RunPlan
-from privirec.runtime.spec import Assumptions, RunSpec
+from privirec.runtime.spec import RunSpec
 from privirec.secagg.keys import Identity
 
-DROPPED_SHARE = 0.1
+DROP_SHARE = 0.1
 NODE_KEY = "ecdsa-sha2-nistp384 none"
 """These clients are never carried by Flower."""
 KILLED_AT = (3, 4)
@@ -321,7 +321,7 @@ def prepare(args: argparse.Namespace) -> Interactions:
     some = max(1, min(100, args.clients // 4))
     shared = {"fewest_other_people": some, "smallest_change": some}
     policy = allowing((ItemDegrees.name,), **shared) if args.program == "degrees" else Policy()
-    policy = policy.model_copy(update={"largest_dropped_share": max(DROPPED_SHARE, 0.2)})
+    policy = policy.model_copy(update={"largest_dropped_share": max(DROP_SHARE, 0.2)})
     (args.folder / "policy.toml").write_text(policy.as_toml())
     private_folder(args.folder / "clients")
     for client, one in enumerate(programs, alike):
@@ -340,26 +340,11 @@ def program_folders(args: argparse.Namespace) -> list[Path]:
 
 
 def run_file(args: argparse.Namespace, train: Interactions) -> Any:
-    from privirec.runtime.plan import Plan
-    from privirec.runtime.spec import Deadlines
-
-    assumed = Assumptions(dropped_share=DROPPED_SHARE)
-    model, config, settings = "popularity", {}, DegreesSettings()
+    times = {"hello": args.step_seconds, "deadline": args.step_seconds}
     if args.program == "protected":
-        plan = Plan(method="protected", assumptions=assumed, federated={"epsilon": 8.0})
-        recommender = plan.recommender("", train.n_items)
-        settings = plan.settings(recommender, train.n_items, args.clients)
-        model, config = plan.model_name, recommender.config.model_dump()
-    step = args.step_seconds
-    return RunSpec(
-        **assumed.model_dump(),
-        program=settings,
-        model=model,
-        config=config,
-        deadlines=Deadlines(
-            hello=step, setup=step, preparation=step, input=step, recovery=step, artifact=step
-        ),
-    )
+        spec = RunSpec.of("protected", epsilon=8.0, drop_share=DROP_SHARE, **times)
+        return spec.resolved("", train.n_items, args.clients)
+    return RunSpec(program=DegreesSettings(), model="popularity", drop_share=DROP_SHARE, **times)
 
 
 @contextlib.contextmanager

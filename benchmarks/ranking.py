@@ -24,7 +24,7 @@ from privirec.evaluation import tested_batches
 from privirec.filters import eigen
 from privirec.filters.components import Components, factored
 from privirec.filters.parts import Parts
-from privirec.runtime.plan import Plan
+from privirec.runtime.spec import RunSpec
 
 
 class Clock:
@@ -60,9 +60,9 @@ def singular_vectors(name: str, rank: int) -> Components:
 
 def rank_three_ways(name: str, model: str, components: Components, users: int) -> None:
     dataset = load_dataset(name)
-    recommender = Plan(model=model).recommender(name, dataset.train.n_items)
-    directly = Plan(model=model).recommender(name, dataset.train.n_items).use(components)
-    recommender.use(components)
+    spec = RunSpec.of(model=model).resolved(name, dataset.train.n_items, 1)
+    recommender = spec.recommender().use(components)
+    directly = spec.recommender().use(components)
     clock = Clock()
     clock.start()
     recommender.ready_for(dataset.train.n_users, dataset.train.n_interactions)
@@ -124,5 +124,6 @@ if __name__ == "__main__":
     print(f"{given.dataset}, one thread")
     with threads.limit(1):
         for each in given.models.split(","):
-            rank = Plan(model=each).recommender(given.dataset, 1 << 40).config.low_pass_rank
+            spec = RunSpec.of(model=each).resolved(given.dataset, 1 << 40, 1)
+            rank = spec.recommender().config.low_pass_rank
             rank_three_ways(given.dataset, each, singular_vectors(given.dataset, rank), given.users)

@@ -39,8 +39,8 @@ def measure(dataset: str, model: str, method: str, threads: int) -> dict[str, An
     from privirec.filters import components, kernels, operators
     from privirec.models import base
     from privirec.runtime.local import simulation
-    from privirec.runtime.plan import Plan
     from privirec.runtime.run import run
+    from privirec.runtime.spec import RunSpec
 
     spent: Counter[str] = Counter()
 
@@ -60,9 +60,10 @@ def measure(dataset: str, model: str, method: str, threads: int) -> dict[str, An
 
     # Compile before the clock runs; numba keeps the result, so a user pays this once.
     warm = load_dataset("synthetic:small")
+    rank = {} if model == "turbo-cf" else {"rank": 16}
     run(
         warm,
-        Plan(model=model, method=method, threads=threads, rank=16 if model != "turbo-cf" else None),
+        RunSpec.of(method, model=model, threads=threads, **rank),
     )
 
     timed(components, "leading_eigenpairs", "singular vectors")
@@ -78,7 +79,7 @@ def measure(dataset: str, model: str, method: str, threads: int) -> dict[str, An
     with threading.limit(threads):
         data = load_dataset(dataset)
     spent["load"] = time.process_time() - cpu
-    row = run(data, Plan(model=model, method=method, threads=threads)).row
+    row = run(data, RunSpec.of(method, model=model, threads=threads)).row
     total = time.process_time() - cpu
     spent["rest"] = max(0.0, total - sum(spent.values()))
     return {

@@ -20,8 +20,8 @@ from privirec.models import ItemKNN, Recommender
 from privirec.privacy.explain import explained
 from privirec.runtime.execute import execute
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.plan import Plan
 from privirec.runtime.run import run
+from privirec.runtime.spec import RunSpec
 
 
 def privirec(*arguments: object) -> str:
@@ -52,10 +52,10 @@ def test_fit_takes_everything_and_keeps_names(tmp_path: Path) -> None:
 def test_no_model_carries_a_digest_of_the_histories(small: Dataset, tmp_path: Path) -> None:
     """Test that a guess at the histories cannot be checked against a manifest."""
     everything, found = small.together(), []
-    fitted = fit_all(everything, small.name, Plan(model="gf-cf", rank=4))
+    fitted = fit_all(everything, small.name, RunSpec.of(model="gf-cf", rank=4))
     found.append((fitted.recommender, fitted.manifest))
-    for plan in (Plan(model="gf-cf", rank=4), Plan(method="protected")):
-        made = run(small, plan)
+    for spec in (RunSpec.of(model="gf-cf", rank=4), RunSpec.of("protected")):
+        made = run(small, spec)
         found.append((made.recommender, made.manifest()))
     for number, (model, manifest) in enumerate(found):
         written = model.save(tmp_path / str(number), manifest) / "manifest.json"

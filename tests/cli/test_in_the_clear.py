@@ -95,8 +95,8 @@ def test_the_clients_of_federate_agree_to_the_server_model_that_was_asked_for(se
         mock.patch("privirec.app.cli.federate.federate", began),
     ):
         CliRunner().invoke(app, given)
-    assumed = began.call_args.args[1].assumptions
-    assert assumed.server == server
-    spec = RunSpec(program=SETTINGS, server=assumed.server)
+    assumed = began.call_args.args[1]
+    assert assumed.server_model == server
+    spec = RunSpec(program=SETTINGS, server_model=assumed.server_model)
     train = Interactions.from_matrix(np.eye(12, 9, dtype=np.float32))
     assert _policy(spec, train, 3).server == server

@@ -18,7 +18,7 @@ from privirec.app.cli.every import app
 from privirec.app.cli.table_options import words_for
 from privirec.data.columns import TableOptions
 from privirec.federated.programs import PROGRAMS
-from privirec.runtime.plan import gives_away
+from privirec.runtime.reveals import gives_away
 
 ROOT: Any = typer.main.get_command(app)
 SAID = TableOptions("who", "what", "3", "my time", 0.0, "tab", header=False)

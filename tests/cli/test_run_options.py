@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from privirec.app import cli
 from privirec.app.cli.every import app
-from privirec.app.cli.run_options import RunOptions
+from privirec.app.cli.run_options import NetworkOptions
 from privirec.errors import FederationError
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
 
@@ -33,12 +33,14 @@ def _options(command: Any) -> dict[str, Any]:
 
 def test_all_three_have_every_option_of_a_run() -> None:
     run, federate, server_run = map(_options, (RUN, FEDERATE, SERVER_RUN))
-    shared = {each.name for each in fields(RunOptions)}
-    assert shared == run.keys() & federate.keys() & server_run.keys()
+    network = {"smallest_cohort", "hello", "deadline"}
+    shared = {each.name for each in fields(NetworkOptions)} - network  # type: ignore[arg-type]
+    assert shared == (run.keys() & federate.keys() & server_run.keys())
     only_run = {"solver", "runtime", "secret_noise", "warm", "sample", "work"}
     assert run.keys() - federate.keys() == only_run
-    assert federate.keys() - run.keys() == {"carrier", "check", "compare", "keep", "picture"}
-    assert server_run.keys() - run.keys() == {"smallest_cohort", "hello", "deadline"}
+    only_federate = {"carrier", "check", "compare", "keep", "picture"}
+    assert federate.keys() - run.keys() == only_federate | network
+    assert server_run.keys() - run.keys() == network
     for name in shared:
         assert _told(federate[name]) == _told(server_run[name])
         if name not in OF_ONE_MACHINE:
@@ -51,7 +53,7 @@ def _told(option: Any) -> tuple[Any, ...]:
 
 def test_the_help_of_run_fits_two_screens() -> None:
     shown = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "100"}).output
-    assert len(shown.splitlines()) <= 106
+    assert len(shown.splitlines()) <= 100
     assert "…" not in shown
 
 
@@ -62,12 +64,7 @@ def test_a_server_takes_presets_columns_and_settings(tmp_path: Path, tuned: bool
     (tmp_path / "catalogue.txt").write_text("".join(f"{item}\n" for item in range(40)))
     given = ["--method", "spectral", "--rank", "8", "--columns", "3x12"]
     if tuned:
-        found = {
-            "method": "spectral",
-            "program": {"columns": "3x12", "rank": 8},
-            "model": "spectral",
-            "config": {"rank": 8},
-        }
+        found = {"program": {"method": "spectral", "columns": "3x12"}, "config": {"rank": 8}}
         (tmp_path / "found.json").write_text(json.dumps(found))
         given = ["--settings", str(tmp_path / "found.json")]
     began = mock.Mock(side_effect=FederationError("as far as this test goes"))

@@ -13,8 +13,8 @@ from privirec import evaluation as ranking
 from privirec.app.audit import audit
 from privirec.data import load_dataset
 from privirec.filters.parts import Parts
-from privirec.runtime.plan import Plan
 from privirec.runtime.run import run
+from privirec.runtime.spec import RunSpec
 
 pytestmark = [
     pytest.mark.fullscale,
@@ -39,7 +39,7 @@ RELATIVES = {
 
 @pytest.mark.parametrize(("name", "model"), RELATIVES)
 def test_the_figures_of_relatives(name: str, model: str) -> None:
-    row = run(load_dataset(name), Plan(model=model)).row
+    row = run(load_dataset(name), RunSpec.of(model=model)).row
     assert row["ndcg@20"] == pytest.approx(RELATIVES[name, model], abs=0.0001)
     assert row["peak_rss_mb"] < 4000
 
@@ -53,9 +53,9 @@ def test_the_figures_of_relatives(name: str, model: str) -> None:
 )
 def test_the_tables_figures(name: str, model: str) -> None:
     dataset = load_dataset(name)
-    central = run(dataset, Plan(model=model)).row["ndcg@20"]
+    central = run(dataset, RunSpec.of(model=model)).row["ndcg@20"]
     assert central == pytest.approx(CENTRALISED[name, model], abs=0.0003)
-    federated = run(dataset, Plan(model=model, method="privirec")).row["ndcg@20"]
+    federated = run(dataset, RunSpec.of("privirec", model=model)).row["ndcg@20"]
     assert federated > central - 0.0012
     if model == "turbo-cf":
         assert federated == pytest.approx(central, abs=5e-5)
@@ -73,7 +73,8 @@ def test_lists_are_those_of_full_scoring(model: str, every: int) -> None:
     """Test users of Gowalla, all or some batches of them, to the last bit of the scores."""
     dataset = load_dataset("gowalla")
     train = dataset.train
-    recommender = Plan(model=model).recommender(dataset.name, train.n_items).fit(train)
+    spec = RunSpec.of(model=model).resolved(dataset.name, train.n_items, 1)
+    recommender = spec.recommender().fit(train)
     recommender.ready_for(train.n_users, train.n_interactions)
     for batch in islice(ranking.tested_batches(dataset), 0, None, every):
         histories = batch.train

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from privirec.experiments.tune import (
     Shape,
     Tuning,
     as_polynomial,
-    as_settings,
+    as_spec,
     largest_rank,
     largest_shape,
     near_polynomials,
@@ -24,8 +23,8 @@ from privirec.experiments.tune import (
 from privirec.federated.programs import SpectralProgram
 from privirec.models import Recommender
 from privirec.models.spectral import Spectral, SpectralConfig
-from privirec.runtime.plan import Plan, read_settings
 from privirec.runtime.run import run
+from privirec.runtime.spec import RunSpec
 
 BUDGET = 40_000
 
@@ -54,12 +53,9 @@ def test_the_best_point_can_be_run(small: Dataset, tmp_path: Path) -> None:
     assert best["bytes_up_per_client"] <= BUDGET
     assert best["bytes_down_per_client"] <= 1.5 * best["bytes_up_per_client"]
     assert best["users"] == 60
-    (tmp_path / "settings.json").write_text(json.dumps(as_settings(best)))
-    chosen = read_settings(tmp_path / "settings.json")
-    plan = Plan(
-        method=chosen["method"], federated=chosen["program"], config=chosen["config"], threads=1
-    )
-    row = run(small, plan).row
+    (tmp_path / "settings.json").write_bytes(as_spec(best).as_chosen())
+    spec = RunSpec.read(tmp_path / "settings.json").changed(threads=1)
+    row = run(small, spec).row
     assert row["bytes_up_per_client"] == best["bytes_up_per_client"]
     assert row["bytes_down_per_client"] == best["bytes_down_per_client"]
     assert row["rank"] == best["config"]["rank"]
@@ -81,7 +77,7 @@ def test_a_polynomial_is_fitted_at_the_best_point(small: Dataset, tmp_path: Path
     first = as_polynomial(SpectralConfig(**before["config"]))
     assert fitted[0]["config"]["coefficients"] == list(first.coefficients)
     assert best["ndcg@20"] >= max(point["ndcg@20"] for point in fitted)
-    model = Spectral(**as_settings(fitted[-1])["config"]).fit(small.train)
+    model = Spectral(**as_spec(fitted[-1]).config).fit(small.train)
     loaded = Recommender.load(model.save(tmp_path / "model"))
     assert loaded.config == model.config
     np.testing.assert_array_equal(loaded.score(small.train.matrix), model.score(small.train.matrix))
@@ -170,8 +166,10 @@ def test_neighbours_are_possible_settings() -> None:
         config = near[-4]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"method": 1}', '{"method": "spectral"}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"program": {"method": 1}}', '{"method": "spectral"}']
+)
 def test_settings_that_are_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text(text)
-    with pytest.raises(UsageError, match="settings"):
-        read_settings(tmp_path / "bad.json")
+    with pytest.raises(UsageError, match="no description of a run"):
+        RunSpec.read(tmp_path / "bad.json")

@@ -13,12 +13,12 @@ from privirec.app.cli.every import app
 from privirec.data import Dataset
 from privirec.errors import DataError, UsageError
 from privirec.experiments import tune_federated
-from privirec.experiments.tune import as_settings
+from privirec.experiments.tune import as_spec
 from privirec.experiments.tune_federated import FederatedTuning, ValidatedShape
 from privirec.federated.programs import SpectralValidation, SpectralValidationSettings
 from privirec.federated.programs.spectral_validation import usual_candidates
-from privirec.runtime.plan import Plan, read_settings
 from privirec.runtime.run import run
+from privirec.runtime.spec import RunSpec
 
 BUDGET = 20_000
 
@@ -53,12 +53,9 @@ def test_the_best_point_can_be_run_and_the_run_that_found_it_is_within_the_budge
     assert one_more.bytes(*sizes)[0] > BUDGET
     difference = best["run_bytes_up_per_client"] - best["bytes_up_per_client"]
     assert difference == best["metrics_bytes_up_per_client"] < 1000
-    (tmp_path / "settings.json").write_text(json.dumps(as_settings(best)))
-    chosen = read_settings(tmp_path / "settings.json")
-    plan = Plan(
-        method=chosen["method"], federated=chosen["program"], config=chosen["config"], threads=1
-    )
-    assert run(small, plan).row["bytes_up_per_client"] == best["bytes_up_per_client"]
+    (tmp_path / "settings.json").write_bytes(as_spec(best).as_chosen())
+    spec = RunSpec.read(tmp_path / "settings.json").changed(threads=1)
+    assert run(small, spec).row["bytes_up_per_client"] == best["bytes_up_per_client"]
 
 
 def test_a_finished_run_is_not_run_again(
@@ -92,11 +89,11 @@ def test_points_of_processes_come_from_the_server(
 ) -> None:
     asked = []
 
-    def federated(dataset: Dataset, plan: Plan, **_: Any) -> dict[str, Any]:
-        spec = plan.spec(dataset.name, dataset.train.n_items, plan.clients or 0)
+    def federated(dataset: Dataset, chosen: RunSpec, clients: int, **_: Any) -> dict[str, Any]:
+        spec = chosen.resolved(dataset.name, dataset.train.n_items, clients)
         settings = spec.program
         assert isinstance(settings, SpectralValidationSettings)
-        asked.append((plan.clients, spec.aggregator))
+        asked.append((clients, spec.aggregator))
         program = SpectralValidation(settings, dataset.train.n_users, dataset.train.n_items)
         validated = [
             {"config": one.model_dump(), "ndcg@20": i / 1000, "recall@20": 0.5, "users": 9}
@@ -152,7 +149,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert "can ask whether people have an item" in " ".join(done.output.split())
     assert "best of 108 points" in done.output
     assert (tmp_path / "tune-federated-synthetic-small.jsonl").is_file()
-    assert read_settings(tmp_path / "spectral-federated-synthetic-small.json")
+    assert RunSpec.read(tmp_path / "spectral-federated-synthetic-small.json")
     for wrong, says in (
         (["--clients", "5"], "--clients goes with --federated"),
         (["--federated", "--users", "5"], "--users does not go with --federated"),

@@ -433,7 +433,7 @@ def test_noise_in_opened_sums_when_clients_drop_out(kind: str) -> None:
         clients_of(train, clients, 8),
         [planned],
         "secagg+",
-        assumptions=Assumptions(server=ServerModel.SEMI_HONEST),
+        assumptions=Assumptions(server_model=ServerModel.SEMI_HONEST),
         dropouts=DropOuts(at_sums={1: {"input": gone}}),
     )
     opened = runtime.sum(ask, Ledger())

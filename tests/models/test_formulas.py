@@ -22,8 +22,8 @@ from privirec.models import (
     Recommender,
     TurboCF,
 )
-from privirec.runtime.plan import Plan
 from privirec.runtime.run import run
+from privirec.runtime.spec import RunSpec
 
 Dense = NDArray[np.float64]
 RANK = 6
@@ -185,11 +185,10 @@ def test_cheby_cf(train: Interactions, phi: float, weight: float, exponent: floa
 @pytest.mark.parametrize("model", ["cheby-cf", "dan"])
 def test_from_sums_equals_centralised(small: Dataset, model: str) -> None:
     """Test the sums of PriviRec, whose server computes the low-pass filter from P~."""
-    plan = Plan(model=model, method="privirec", federated={"low_pass_from": "server"})
-    if model == "cheby-cf":
-        plan = replace(plan, rank=20)
-    federated = run(small, plan).recommender
-    central = run(small, replace(plan, method="centralized", federated={})).recommender
+    rank = {"rank": 20} if model == "cheby-cf" else {}
+    spec = RunSpec.of("privirec", model=model, low_pass_from="server", **rank)
+    federated = run(small, spec).recommender
+    central = run(small, RunSpec.of(model=model, **rank)).recommender
     x = small.train.matrix
     expected = central.score(x)
     np.testing.assert_allclose(federated.score(x), expected, atol=1e-4 * np.abs(expected).max())
@@ -205,7 +204,7 @@ def test_cheby_cf_from_the_sums_of_spectral(small: Dataset) -> None:
     expected = model.use(central).score(small.train.matrix)
     found = ChebyCF(rank=20).use(pairs).score(small.train.matrix)
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
-    row = run(small, Plan(model="cheby-cf", method="spectral", rank=20)).row
+    row = run(small, RunSpec.of("spectral", model="cheby-cf", rank=20)).row
     assert row["ndcg@20"] > 0.2
 
 

@@ -35,7 +35,7 @@ from privirec.runtime.histories import FromStore
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.messages import Answer, Vector
 from privirec.runtime.node import Node
-from privirec.runtime.spec import Deadlines, RunSpec
+from privirec.runtime.spec import RunSpec
 from privirec.secagg import Phase
 from privirec.secagg.keys import Identity, Roster
 
@@ -43,12 +43,10 @@ OPERATOR = bytes(range(32))
 PLANTED_ITEM = "planted-item-"
 PLANTED_USER = "planted-user-"
 # Long enough for most runs to finish despite any fault except a client that is gone for good.
-DEADLINES = Deadlines(
-    hello=30, setup=300, preparation=300, input=400, recovery=300, artifact=60, silence=8, retry=1
-)
+DEADLINES = {"hello": 30.0, "deadline": 400.0, "silence": 8.0, "retry": 1.0}
 TERMS = RunSpec(
     program=PrivirecKSettings(rank=3, rounds=2),
-    dropped_share=0.2,
+    drop_share=0.2,
     block_entries=16,
     part_bytes=120,
 )
@@ -183,7 +181,7 @@ class Federation:
             "server_key": self.operator,
             "roster": self.roster,
             "catalogue": self.catalogue,
-            "spec": self.spec.model_copy(update={"deadlines": DEADLINES}),
+            "spec": self.spec.model_copy(update=DEADLINES),
         }
         made = Coordinator(
             self.folder / name, **(given | changes), **({"clock": clock} if clock else {})

@@ -54,7 +54,7 @@ def protected(clients: int = 3, contributors: int = 2, **changes: Any) -> RunSpe
     settings = ProtectedSettings(
         way="gram", head=4, clients=clients, contributors=contributors, **changes
     )
-    return RunSpec(program=settings, dropped_share=0.0)
+    return RunSpec(program=settings, drop_share=0.0)
 
 
 class Devices(Silos):
@@ -424,7 +424,7 @@ def test_the_noise_of_all_others_is_never_counted_on(tmp_path: Path) -> None:
         _, talk = run(devices, "one")
         assert talk.server.stage is stage, refusals(talk)
     for clients, counted in ((1, 1), (2, 1), (3, 2), (100, 99)):
-        assert Assumptions(corrupt_share=0.0, dropped_share=0.0).contributors(clients) == counted
+        assert Assumptions(corrupt_share=0.0, drop_share=0.0).contributors(clients) == counted
 
 
 def test_the_seed_of_noise_is_the_systems_randomness_and_nobody_elses(tmp_path: Path) -> None:

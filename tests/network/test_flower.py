@@ -29,7 +29,6 @@ from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.execute import execute
 from privirec.runtime.federate import federate
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.plan import NETWORK, Plan
 from privirec.runtime.spec import RunSpec
 
 from .chaos import check_same, small_policy
@@ -101,13 +100,12 @@ def test_a_program_that_stops_is_named(tmp_path: Path) -> None:
 @check
 @needs_flower
 def test_a_whole_federation_gives_the_simulations_model(small: Dataset, tmp_path: Path) -> None:
-    plan = Plan(
-        method="privirec-k", rank=4, rounds=2, runtime=NETWORK, clients=3, aggregator="secagg+"
-    )
+    spec = RunSpec.of("privirec-k", rank=4, rounds=2)
     seen: list[dict[str, Any]] = []
     row = federate(
         small,
-        plan,
+        spec,
+        3,
         carrier="flower",
         keep=tmp_path / "federation",
         check=True,
@@ -132,9 +130,7 @@ def test_a_whole_federation_gives_the_simulations_model(small: Dataset, tmp_path
 def test_a_killed_client_comes_back(tmp_path: Path) -> None:
     """Kill all processes of a client with SIGKILL after the first sum; Flower lets it reconnect."""
     train, settings = _planted(), PrivirecKSettings(rank=4, rounds=2)
-    spec = RunSpec(program=settings, config={"rank": 4})
-    deadlines = spec.deadlines.model_copy(update={"silence": 15.0})
-    spec = spec.model_copy(update={"deadlines": deadlines})
+    spec = RunSpec(program=settings, config={"rank": 4}, silence=15.0)
     killed: list[int] = []
     with installed.FlowerNetwork(tmp_path / "federation") as network:
         network.prepare(train, 3, small_policy())

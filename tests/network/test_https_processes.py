@@ -37,7 +37,6 @@ from privirec.runtime.https.one_machine import HttpsNetwork
 from privirec.runtime.https.runs import follow_run, is_up, start_run
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.one_machine import make_federation
-from privirec.runtime.plan import NETWORK, Plan
 from privirec.runtime.spec import RunSpec
 
 from .chaos import check_same, small_policy
@@ -254,9 +253,7 @@ def test_killed_processes_come_back(seed: int, tmp_path: Path) -> None:
             kill(one)
             network.start_client(path)
 
-        file = FILE.model_copy(deep=True)
-        deadlines = file.deadlines.model_copy(update={"silence": 15.0})
-        file = file.model_copy(update={"deadlines": deadlines})
+        file = FILE.model_copy(update={"silence": 15.0})
         start_run(network.server, "one", file)
         result = follow_run(network.server, "one", watch)
         assert result["reason"] == ""
@@ -268,10 +265,8 @@ def test_killed_processes_come_back(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.check
 def test_a_federation_on_one_machine_gives_what_the_simulation_gives(small: Dataset) -> None:
-    plan = Plan(
-        method="privirec-k", rank=8, rounds=2, runtime=NETWORK, clients=3, aggregator="secagg+"
-    )
-    row = federate(small, plan, check=True, carrier="https")
+    spec = RunSpec.of("privirec-k", rank=8, rounds=2)
+    row = federate(small, spec, 3, check=True, carrier="https")
     assert row["same_as_simulation"]
     assert row["runtime"] == "https"
     assert row["peak_client_rss_mb"] < 120

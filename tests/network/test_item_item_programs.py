@@ -45,7 +45,7 @@ PROGRAMS: dict[str, tuple[ProgramSettings, Recommender]] = {
 def test_default_policies_refuse_them(
     settings: ProgramSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    talk = Talk(Federation(tmp_path), spec=RunSpec(program=settings, dropped_share=0.2))
+    talk = Talk(Federation(tmp_path), spec=RunSpec(program=settings, drop_share=0.2))
     talk.until(Stage.STOPPED)
     assert talk.server.components is None
     refusals = [line for line in caplog.messages if "refused: asked for the computation" in line]
@@ -61,7 +61,7 @@ def test_the_network_gives_the_model_of_the_simulation(
     federation.policy = Policy(
         computations=tuple({planned.name for planned in sums}), largest_opened_share=10**6
     )
-    talk = Talk(federation, spec=RunSpec(program=settings, dropped_share=0.2))
+    talk = Talk(federation, spec=RunSpec(program=settings, drop_share=0.2))
     talk.until(Stage.COMPUTED)
     assert talk.server.components is not None
     simulated = federation.simulated(frozenset(range(6)), settings)

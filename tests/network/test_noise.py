@@ -196,7 +196,7 @@ def test_over_the_network_noise_is_a_client_s_own(tmp_path: Path) -> None:
     federation.policy = Policy(computations=(NoisyDegrees.name,))
     found = []
     for name in ("first", "second"):
-        spec = RunSpec(program=NoisySettings(), dropped_share=0.2)
+        spec = RunSpec(program=NoisySettings(), drop_share=0.2)
         talk = Talk(federation, spec=spec, name=name)
         talk.until("input", 1)
         # A client that is asked again in another process draws the same noise.

@@ -273,7 +273,7 @@ def test_a_laxer_policy_does_not_undo_what_was_pledged(tmp_path: Path, strict_be
 def test_who_is_alone_leaves_and_the_others_go_on(tmp_path: Path) -> None:
     """A new client with one person waits for more people; the others continue."""
     parts = histories(4, 4, 4, 4, 1)
-    silos = Silos(tmp_path, parts, policy(), dropped_share=0.2)
+    silos = Silos(tmp_path, parts, policy(), drop_share=0.2)
     silos.use_roster(range(4))
     run(silos, "first")
     silos.use_roster(range(5))
@@ -309,12 +309,12 @@ def test_a_client_that_was_left_out_and_never_heard_of_it_is_not_added_alone(
     parts = histories(4, 4, 4, 4, 1)
     with monkeypatch.context() as off:
         off.setattr(cohorts, "check_new", lambda *_: None)
-        silos = Silos(tmp_path / "off", parts, policy(), dropped_share=0.2)
+        silos = Silos(tmp_path / "off", parts, policy(), drop_share=0.2)
         first = left_out(silos)
         second, _ = run(silos, "second")
         assert np.array_equal(second[0][1] - first, parts[4][0])
 
-    silos = Silos(tmp_path / "on", parts, policy(), dropped_share=0.2)
+    silos = Silos(tmp_path / "on", parts, policy(), drop_share=0.2)
     left_out(silos)
     talk = Talk(silos, name="second")
     talk.until("advertise")

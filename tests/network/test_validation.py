@@ -48,7 +48,7 @@ EXACT = tuple({one.name for one in program_of(SETTINGS, 9, 30).sums()})
 
 
 def spec(settings: SpectralValidationSettings = SETTINGS) -> RunSpec:
-    return RunSpec(program=settings, dropped_share=0.2)
+    return RunSpec(program=settings, drop_share=0.2)
 
 
 def lenient(**changes: Any) -> Policy:

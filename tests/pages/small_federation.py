@@ -17,8 +17,8 @@ from privirec.data import Interactions
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.device import Store
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
-from privirec.runtime.plan import NETWORK, Plan
 from privirec.runtime.runs import RunFolder
+from privirec.runtime.spec import RunSpec
 
 PLACES = ("Lyon", "Oslo", "Porto", "Turku")
 _FIRST = (
@@ -94,15 +94,9 @@ class SmallFederation:
     def run(self, name: str, *, model: str = "denoised", **federated: object) -> None:
         """Run over all clients to the end."""
         n_items = len(self.server.catalogue)
-        plan = Plan(
-            model=model,
-            method="protected",
-            runtime=NETWORK,
-            aggregator="secagg+",
-            federated=dict(federated),
-        )
         clients = {home.settings.client: home for home in (self.person, *self.shops)}
-        spec = plan.spec("", n_items, len(clients))
+        chosen = RunSpec.of("protected", model=model, **federated)
+        spec = chosen.resolved("", n_items, len(clients))
         run = RunFolder(self.server, name)
         run.prepare(spec)
         with ExitStack() as stack:

@@ -15,8 +15,8 @@ from privirec.federated.dp.loss import Loss
 from privirec.privacy.explain import explained
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.worth import at_least
-from privirec.runtime.plan import Plan
 from privirec.runtime.run import run
+from privirec.runtime.spec import RunSpec
 
 SHARE = NoiseShare(deviation=4000, clients=3, contributors=2, fraction_bits=12)
 LOSS = ("mu", "gap", "replacing")
@@ -108,15 +108,15 @@ def test_odd_words_in_a_manifest_promise_nothing(place: str, odd: object) -> Non
 
 
 @pytest.mark.parametrize(
-    ("plan", "words"),
+    ("spec", "words"),
     [
-        (Plan(model="gf-cf", rank=4), "can give some of them away"),
-        (Plan(model="gf-cf", method="privirec-k", rank=4), "These sums are exact"),
-        (Plan(method="protected"), "drawn from a seed"),
+        (RunSpec.of(model="gf-cf", rank=4), "can give some of them away"),
+        (RunSpec.of("privirec-k", model="gf-cf", rank=4), "These sums are exact"),
+        (RunSpec.of("protected"), "drawn from a seed"),
     ],
 )
-def test_saved_models_are_explained(tmp_path: Path, plan: Plan, words: str) -> None:
-    result = run(load_dataset("synthetic:200x30"), plan)
+def test_saved_models_are_explained(tmp_path: Path, spec: RunSpec, words: str) -> None:
+    result = run(load_dataset("synthetic:200x30"), spec)
     saved = result.recommender.save(tmp_path / "model", result.manifest())
     done = CliRunner().invoke(app, ["explain-privacy", str(saved)])
     assert done.exit_code == 0, done.output

@@ -25,8 +25,8 @@ from privirec.privacy.attacks.grading import grade, grade_rows
 from privirec.privacy.attacks.views import item_item_view
 from privirec.privacy.releases import Release, ReleasedFilters, ReleasedSum
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.plan import Plan
 from privirec.runtime.run import run
+from privirec.runtime.spec import RunSpec
 
 NOISE = AddedNoise("uniform", 1.0, "a test", 3.0)
 WITH_PEOPLE = {
@@ -117,7 +117,7 @@ def test_a_head_gives_away_what_lies_in_it(small: Dataset) -> None:
 def test_saved_models_are_releases_too(small: Dataset, tmp_path: Path) -> None:
     """Test that single precision keeps small entries exact, which are those of rare items."""
     for method in ("privirec", "privirec-k", "centralized"):
-        result = run(small, Plan(method=method, rank=8))
+        result = run(small, RunSpec.of(method, rank=8))
         result.recommender.save(tmp_path / method, result.manifest())
     for method, attack in (("privirec", "peeling"), ("centralized", "likelihood-peeling")):
         (one,) = audit(small, str(tmp_path / method))
@@ -134,7 +134,7 @@ def test_weights_of_ease_are_the_matrix_that_they_were_made_from(tmp_path: Path)
     train = sparse(6)
     unseen = Interactions.from_matrix(train.matrix.toarray() == 0, train.user_ids, train.item_ids)
     dataset = Dataset("sparse", train, unseen)
-    result = run(dataset, Plan(model="ease"))
+    result = run(dataset, RunSpec.of(model="ease"))
     saved = result.recommender.save(tmp_path / "ease", result.manifest())
     view = item_item_view(release_of(str(saved), dataset))
     assert view is not None
@@ -148,7 +148,7 @@ def test_weights_of_ease_are_the_matrix_that_they_were_made_from(tmp_path: Path)
 
 
 def test_a_release_is_of_the_data_that_grade_it(small: Dataset, tmp_path: Path) -> None:
-    result = run(small, Plan(method="privirec", rank=8))
+    result = run(small, RunSpec.of("privirec", rank=8))
     saved = result.recommender.save(tmp_path / "model", result.manifest())
     other = Dataset("other", small.train.rows(0, 100), small.test.rows(0, 100))
     with pytest.raises(UsageError, match="a model of 200 people, not of those of other"):
@@ -207,7 +207,7 @@ def test_noise_and_missing_scales_are_not_taken_for_exact_sums(holes: Interactio
 def test_filters_are_peeled_only_if_their_manifest_says_that_they_are_exact(
     small: Dataset, change: dict[str, Any]
 ) -> None:
-    result = run(small, Plan(method="privirec", model="turbo-cf"))
+    result = run(small, RunSpec.of("privirec", model="turbo-cf"))
     assert result.ledger is not None
     components = result.recommender.components.written_out()
     rows = result.ledger.as_rows()

@@ -14,9 +14,7 @@ from privirec.errors import UsageError
 from privirec.models import GFCF, Recommender
 from privirec.runtime import federate as workflow
 from privirec.runtime.federate import _copy, drop_outs, federate
-from privirec.runtime.plan import NETWORK, Plan
-
-PLAN = Plan(method="privirec-k", runtime=NETWORK, clients=3, aggregator="secagg+")
+from privirec.runtime.spec import RunSpec
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -32,7 +30,7 @@ def test_saving_leaves_alone_what_is_more_than_a_model(small: Dataset, tmp_path:
         mock.patch.object(workflow, "_federate") as run,
         pytest.raises(UsageError, match="not a saved model: nothing was written"),
     ):
-        federate(small, PLAN, save=precious)
+        federate(small, RunSpec.of("privirec-k"), 3, save=precious)
     run.assert_not_called()  # the refusal comes before the run, not after
     with pytest.raises(UsageError, match="not a saved model"):
         _copy(precious, precious)
@@ -80,10 +78,9 @@ def test_whoever_is_not_in_the_sums_counts_as_missing(small: Dataset, tmp_path: 
 
 
 def test_a_method_with_noise_cannot_be_checked_bit_for_bit(small: Dataset) -> None:
-    plan = Plan(method="protected", runtime=NETWORK, clients=3, aggregator="secagg+")
     with (
         mock.patch.object(workflow, "_federate") as run,
         pytest.raises(UsageError, match="clients of protected add noise that nobody else knows"),
     ):
-        federate(small, plan, check=True)
+        federate(small, RunSpec.of("protected"), 3, check=True)
     run.assert_not_called()

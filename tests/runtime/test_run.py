@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,9 +32,8 @@ from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute
 from privirec.runtime.federate import federate
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.plan import NETWORK, Plan
 from privirec.runtime.run import run
-from privirec.runtime.spec import computes
+from privirec.runtime.spec import RunSpec, computes
 
 
 @pytest.fixture(scope="module")
@@ -110,10 +110,8 @@ def test_costs_are_the_papers() -> None:
 def test_costs_by_default_are_of_what_runs_by_default(small: Dataset, method: str) -> None:
     train = small.train
     kind = PROGRAMS[method]
-    plan = Plan(kind.usual_model or GFCF.name, method)
-    settings = plan.settings(
-        plan.recommender(small.name, train.n_items), train.n_items, train.n_users
-    )
+    spec = RunSpec.of(method).resolved(small.name, train.n_items, train.n_users)
+    settings: Any = spec.program
     sent = Ledger.planned(kind(settings, train.n_users, train.n_items).plan())
     rows = {row["method"]: row for row in byte_rows(Sizes(train.n_users, train.n_items))}
     assert rows[kind.title]["rank"] == settings.rank
@@ -150,8 +148,8 @@ def test_table_has_three_rows_a_model_and_one_less_without_low_pass(small: Datas
         assert federated["paper_ndcg"] is None
         assert abs(federated["central_difference"]) < 5e-5
     tiny = Dataset("tiny", small.train, small.test)
-    plans = [Plan(rank=16), Plan(rank=16, method="privirec"), Plan(rank=16, method="privirec-k")]
-    central, whole, low_rank = (run(tiny, p).row for p in plans)
+    specs = [RunSpec.of(method, rank=16) for method in ("centralized", "privirec", "privirec-k")]
+    central, whole, low_rank = (run(tiny, spec).row for spec in specs)
     assert whole["multiplications"] == 5
     assert whole["ndcg@20"] > central["ndcg@20"] - 0.02
     assert low_rank["bytes_up_per_client"] < whole["bytes_up_per_client"]
@@ -202,10 +200,10 @@ def test_sweep_does_not_mix_or_lose_points(small: Dataset, tmp_path: Path) -> No
 @pytest.mark.parametrize("model", ["turbo-cf", "linkprop", "gf-cf"])
 def test_a_program_that_would_change_a_model_is_refused(small: Dataset, model: str) -> None:
     with pytest.raises(UsageError, match="linkprop-multi does not compute what"):
-        run(small, Plan(model=model, method="linkprop-multi"))
+        run(small, RunSpec.of("linkprop-multi", model=model))
 
 
 def test_bits_are_not_compared_where_noise_stays_in_the_sums(small: Dataset) -> None:
-    plan = Plan(method="privirec-k", runtime=NETWORK, clients=3, aggregator="correlated-noise")
+    spec = RunSpec.of("privirec-k", aggregator="correlated-noise")
     with pytest.raises(UsageError, match="leaves noise in its sums"):
-        federate(small, plan, check=True)
+        federate(small, spec, 3, check=True)

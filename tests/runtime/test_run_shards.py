@@ -15,14 +15,14 @@ from privirec.data.shards import ShardedDataset
 from privirec.data.synthetic import make_shards
 from privirec.device import Device, Store, load_model
 from privirec.errors import UsageError
-from privirec.runtime.plan import Plan
 from privirec.runtime.run import run
 from privirec.runtime.run_shards import run_shards
+from privirec.runtime.spec import OneProcess, RunSpec
 
 METHODS: dict[str, dict[str, Any]] = {
     "protected": {},
     "privirec-k": {"rank": 8, "rounds": 2},
-    "spectral": {"rank": 8, "federated": {"columns": "2x8"}},
+    "spectral": {"rank": 8, "columns": "2x8"},
 }
 
 
@@ -36,9 +36,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> ShardedDataset:
 def test_shards_save_the_model_of_a_run_in_memory(
     data: ShardedDataset, method: str, tmp_path: Path
 ) -> None:
-    plan = Plan(method=method, seed=3, **METHODS[method])
-    sharded = run_shards(data, plan, sample=10**6, work=tmp_path / "w")
-    whole = run(load_dataset(data.folder), plan)
+    spec = RunSpec.of(method, seed=3, **METHODS[method])
+    sharded = run_shards(data, spec, sample=10**6, work=tmp_path / "w")
+    whole = run(load_dataset(data.folder), spec)
     saved = [
         result.recommender.save(tmp_path / name, result.manifest()) / "model.safetensors"
         for name, result in (("sharded", sharded), ("whole", whole))
@@ -50,7 +50,7 @@ def test_shards_save_the_model_of_a_run_in_memory(
     same = {name for name in same if not name.endswith("seconds")}
     assert {name: sharded.row[name] for name in same} == {name: whole.row[name] for name in same}
     assert sharded.row["evaluated_users"] == sharded.metrics.users == whole.metrics.users
-    sample = run_shards(data, plan, sample=50, work=tmp_path / "w")
+    sample = run_shards(data, spec, sample=50, work=tmp_path / "w")
     assert sample.row["evaluated_users"] == 50
     assert 0 < sample.row["ndcg@20"] <= 1
 
@@ -73,9 +73,9 @@ def test_from_shards_to_the_device(data: ShardedDataset, tmp_path: Path) -> None
 
 def test_what_does_not_go_with_shards(data: ShardedDataset) -> None:
     with pytest.raises(UsageError, match="a method with clients computes on them"):
-        run_shards(data, Plan())
+        run_shards(data, RunSpec.of())
     with pytest.raises(UsageError, match="the simulation only"):
-        run_shards(data, Plan(method="protected", runtime="in-process"))
+        run_shards(data, RunSpec.of("protected"), process=OneProcess(runtime="in-process"))
     arguments = ["run", "--dataset", "synthetic:small", "--sample", "5"]
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, UsageError)

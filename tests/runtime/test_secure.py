@@ -91,7 +91,7 @@ def secure_run(
     sums = program_of(settings, train.n_users, train.n_items).sums()
     aggregator = ("secagg", "secagg+", "lightsecagg")[seed % 3]
     model = tuple(ServerModel)[seed % 2]
-    trust = Assumptions(corrupt_share=0.1, dropped_share=0.25, server=model)
+    trust = Assumptions(corrupt_share=0.1, drop_share=0.25, server_model=model)
     statement = trust.statement(train.n_users, len(sums))
     schedule = protocol(aggregator).schedule_for(statement)
     dropouts = random_dropouts(rng, train.n_users, len(sums), schedule)
@@ -188,7 +188,7 @@ def test_a_client_that_leaves_later_ends_the_run_with_the_reason() -> None:
         clients_of(train),
         program_of(settings, train.n_users, train.n_items).sums(),
         "secagg+",
-        assumptions=Assumptions(dropped_share=0.2),
+        assumptions=Assumptions(drop_share=0.2),
         dropouts=DropOuts(at_sums={2: {"input": {3}}}),
     )
     with pytest.raises(CohortChanged, match="differ"):

@@ -33,7 +33,7 @@ from privirec.privacy.releases import HeardSum, Release, ReleasedFilters, Releas
 from privirec.progress import QUIET, Phases
 from privirec.runtime.execute import Runtime
 from privirec.runtime.local.client import split_as_dealt, summed_stream
-from privirec.runtime.spec import DROPPED_SHARE_ON_ONE_MACHINE, Assumptions
+from privirec.runtime.spec import DROP_SHARE_ON_ONE_MACHINE, Assumptions
 from privirec.version import __version__
 
 
@@ -150,7 +150,7 @@ def release_of(
         train = dataset.train
         kind = PROGRAMS[name]
         clients = train.n_users
-        assumed = Assumptions(dropped_share=DROPPED_SHARE_ON_ONE_MACHINE)
+        assumed = Assumptions(drop_share=DROP_SHARE_ON_ONE_MACHINE)
         offered = {
             "rank": min(DEFAULT_RANK, train.n_items) if kind.low_rank else 0,
             "seed": seed,

@@ -15,8 +15,8 @@ from privirec.federated.programs import Privirec, PrivirecK, Protected
 from privirec.models import Popularity
 from privirec.privacy.attacks import Aimed, Cliques, LikelihoodPeeling, MatchingPursuit, Peeling
 from privirec.progress import QUIET, Phases
-from privirec.runtime.plan import Plan
 from privirec.runtime.run import run
+from privirec.runtime.spec import RunSpec
 
 FEW, MANY = "synthetic:demo", "synthetic:town"
 """Names of data sets with few and with many people per item."""
@@ -41,15 +41,15 @@ def demo(folder: Path, seed: int = 0, threads: int | None = None, phases: Phases
     exact: dict[str, Any] = {"model": "gf-cf", "rank": RANK, **shared}
     dataset = load_dataset(FEW)
     few = []
-    for label, plan in {
-        "centralised": Plan(**exact),
-        "PriviRec": Plan(method=Privirec.name, **exact),
-        "PriviRec-k": Plan(method=PrivirecK.name, **exact),
+    for label, spec in {
+        "centralised": RunSpec.of(**exact),
+        "PriviRec": RunSpec.of(Privirec.name, **exact),
+        "PriviRec-k": RunSpec.of(PrivirecK.name, **exact),
         "protected": _protected(8, shared),
     }.items():
-        row = {"label": label, **run(dataset, plan, phases).row}
-        if plan.program is not None:
-            row["histories_read"] = _read(dataset, plan, phases)
+        row = {"label": label, **run(dataset, spec, phases).row}
+        if spec.federated is not None:
+            row["histories_read"] = _read(dataset, spec, phases)
             row["read"] = f"{row['histories_read']:,} of {dataset.train.n_users:,}"
         few.append(row)
 
@@ -57,27 +57,30 @@ def demo(folder: Path, seed: int = 0, threads: int | None = None, phases: Phases
     popular = evaluate(Popularity().fit(town.train), town).as_row()
     about = {"label": "popularity", "method": Popularity.name, "users": town.train.n_users}
     many = [{**about, **popular}]
-    for label, plan in {
-        "PriviRec-k": Plan(method=PrivirecK.name, **exact),
+    for label, spec in {
+        "PriviRec-k": RunSpec.of(PrivirecK.name, **exact),
         "protected, epsilon 1": _protected(1, shared),
         "protected, epsilon 8": _protected(8, shared),
     }.items():
-        result = run(town, plan, phases)
+        result = run(town, spec, phases)
         many.append({"label": label, **result.row})
     pictures = demo_plot({_title(dataset): few, _title(town): many}, folder / PICTURE)
     model = result.recommender.save(folder / "demo-model", result.manifest())
     return Demo(few, many, pictures, model)
 
 
-def _protected(epsilon: float, shared: dict[str, Any]) -> Plan:
-    return Plan(method=Protected.name, federated={"epsilon": epsilon}, **shared)
+def _protected(epsilon: float, shared: dict[str, Any]) -> RunSpec:
+    return RunSpec.of(Protected.name, epsilon=epsilon, **shared)
 
 
-def _read(dataset: Dataset, plan: Plan, phases: Phases) -> int:
+def _read(dataset: Dataset, spec: RunSpec, phases: Phases) -> int:
     """Return the number of whole histories that the best attack reads from a run's release."""
-    given = dict(plan.federated) | ({"rank": plan.rank} if plan.method == PrivirecK.name else {})
-    chosen: dict[str, Any] = {"attacks": ATTACKS, "threads": plan.threads}
-    attacked = audit(dataset, plan.method, given, seed=plan.seed, phases=phases, **chosen)
+    given = spec.program.given()
+    seed = given.pop("seed")
+    if spec.method == Privirec.name:
+        given.pop("rank")
+    chosen: dict[str, Any] = {"attacks": ATTACKS, "threads": spec.threads}
+    attacked = audit(dataset, spec.method, given, seed=seed, phases=phases, **chosen)
     read = max(one.row["users_recovered"] for one in attacked)
     return int(read)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from privirec import threads as threading
@@ -13,7 +13,7 @@ from privirec.models import MODELS, Recommender
 from privirec.private import PrivateRecommender
 from privirec.progress import QUIET, Phases
 from privirec.rows import print_table
-from privirec.runtime.plan import AUTO, CENTRALIZED, Plan
+from privirec.runtime.spec import AUTO, CENTRALIZED, RunSpec
 from privirec.version import __version__
 
 EVERYTHING = "everything"
@@ -31,17 +31,17 @@ class Fitted:
     manifest: dict[str, Any]
 
 
-def chosen(plan: Plan, train: Interactions, phases: Phases = QUIET) -> Plan:
-    """Return the plan with the model that a validation split of `train` chooses.
+def chosen(spec: RunSpec, train: Interactions, phases: Phases = QUIET) -> RunSpec:
+    """Return the spec with the model that a validation split of `train` chooses.
 
-    A plan that names a model is returned as it is. All trials are printed.
+    A spec that names a model is returned as it is. All trials are printed.
     """
-    if plan.model != AUTO:
-        return plan
-    if plan.rank is not None or plan.head is not None:
+    if spec.model != AUTO:
+        return spec
+    if {"rank", "head"} & spec.given().keys():
         raise UsageError(f"--model {AUTO} chooses the settings too: leave out --rank and --head")
-    auto = AutoRecommender(seed=plan.seed)
-    with threading.limit(plan.threads):
+    auto = AutoRecommender(seed=spec.program.seed)
+    with threading.limit(spec.threads):
         best = auto.choose(train, phases("choosing a model"))
     columns = [("model", "model"), ("settings", "settings")]
     columns += [("ndcg", "NDCG@20"), ("seconds", "seconds")]
@@ -51,18 +51,18 @@ def chosen(plan: Plan, train: Interactions, phases: Phases = QUIET) -> Plan:
     ]
     print_table("Validation split of train; no figure: out of time", columns, rows)
     config = MODELS[best.model](**best.settings).config
-    return replace(plan, model=best.model, config=config.model_dump())
+    return spec.changed(model=best.model, config=config.model_dump())
 
 
-def fit_all(interactions: Interactions, name: str, plan: Plan, phases: Phases = QUIET) -> Fitted:
-    """Fit the model of a plan on all interactions; `name` is the name of the data set."""
-    if plan.method != CENTRALIZED:
+def fit_all(interactions: Interactions, name: str, spec: RunSpec, phases: Phases = QUIET) -> Fitted:
+    """Fit the model of a spec on all interactions; `name` is the name of the data set."""
+    if spec.method != CENTRALIZED:
         raise ValueError("only what is computed on one machine is fitted here")
-    with threading.limit(plan.threads):
-        recommender = plan.recommender(name, interactions.n_items)
-        report = phases(f"{plan.model_name}: singular vectors")
-        recommender.fit(interactions, seed=plan.seed, progress=report)
-    row = _row(interactions, name, recommender, seed=plan.seed)
+    with threading.limit(spec.threads):
+        recommender = spec.resolved(name, interactions.n_items, 1).recommender()
+        report = phases(f"{spec.model}: singular vectors")
+        recommender.fit(interactions, seed=spec.program.seed, progress=report)
+    row = _row(interactions, name, recommender, seed=spec.program.seed)
     return Fitted(recommender, {"run": row})
 
 

@@ -39,7 +39,7 @@ def through_clients(
     leaves out all noise.
     """
     assumed = Assumptions()
-    leaving = range(int(assumed.dropped_share * CLIENTS))
+    leaving = range(int(assumed.drop_share * CLIENTS))
     corrupt = range(len(leaving), len(leaving) + assumed.statement(CLIENTS, len(asks)).corrupt)
     first = corrupt.stop
     asks = [_for_few_clients(ask, assumed.contributors(CLIENTS)) for ask in asks]

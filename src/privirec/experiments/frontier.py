@@ -33,8 +33,8 @@ from privirec.models import EASE, GFCF, MODELS
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute_steps
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.plan import CENTRALIZED, Plan
 from privirec.runtime.run import run
+from privirec.runtime.spec import RunSpec
 from privirec.version import __version__
 
 PAPER_RANKS = (256, 512, 1024)
@@ -108,23 +108,23 @@ class PlannedPoint:
     dataset: Dataset
     family: str
     label: str
-    plan: Plan
+    spec: RunSpec
 
     def identity(self) -> dict[str, Any]:
-        plan = self.plan
+        spec = self.spec
+        given = spec.given()
         settings = {
-            "model": plan.model_name,
-            "method": plan.method,
-            "preset": plan.preset,
-            "rank": plan.rank,
-            "rounds": plan.rounds,
-            "head": plan.head,
-            **plan.federated,
+            "model": spec.model,
+            "method": spec.method,
+            "preset": spec.preset,
+            **{name: given.pop(name, None) for name in ("rank", "rounds", "head")},
+            **given,
         }
-        return _identity(self.dataset, self.family, self.label, settings, None, plan.seed)
+        seed = settings.pop("seed", 0)
+        return _identity(self.dataset, self.family, self.label, settings, None, seed)
 
     def measure(self) -> dict[str, Any]:
-        row = run(self.dataset, self.plan).row
+        row = run(self.dataset, self.spec).row
         return self.identity() | _result(
             {name: row[name] for name in ("ndcg@20", "recall@20")},
             row["bytes_up_per_client"],
@@ -206,17 +206,17 @@ class Family:
     """If true, each point is a baseline that sends nothing, drawn as a horizontal line."""
 
 
-Plans = Iterable[tuple[str, Plan]]
-"""Pairs of a point's label and its plan."""
+Specs = Iterable[tuple[str, RunSpec]]
+"""Pairs of a point's label and its run."""
 
 
-def planned(name: str, title: str, plans: Callable[[Dataset], Plans]) -> Family:
-    """Return a family of planned runs."""
+def planned(name: str, title: str, specs: Callable[[Dataset], Specs]) -> Family:
+    """Return a family of runs."""
 
     def points(dataset: Dataset, seed: int) -> list[Measurable]:
         return [
-            PlannedPoint(dataset, name, label, replace(plan, seed=seed))
-            for label, plan in plans(dataset)
+            PlannedPoint(dataset, name, label, spec.changed(seed=seed))
+            for label, spec in specs(dataset)
         ]
 
     return Family(name, title, points)
@@ -234,46 +234,47 @@ def trained(kind: type[Training]) -> Family:
     return Family(kind.name, kind.title, points)
 
 
-def _privirec(dataset: Dataset) -> Plans:
-    yield "P~", Plan(GFCF.name, Privirec.name, preset="paper")
+def _privirec(dataset: Dataset) -> Specs:
+    yield "P~", RunSpec.of(Privirec.name, model=GFCF.name, preset="paper")
 
 
-def _privirec_k(dataset: Dataset) -> Plans:
+def _privirec_k(dataset: Dataset) -> Specs:
     for rank in _within(PAPER_RANKS, dataset.train.n_items):
-        yield f"k = {rank}", Plan(GFCF.name, PrivirecK.name, preset="paper", rank=rank)
+        given = {"model": GFCF.name, "preset": "paper", "rank": rank}
+        yield f"k = {rank}", RunSpec.of(PrivirecK.name, **given)
 
 
-def _spectral(dataset: Dataset) -> Plans:
+def _spectral(dataset: Dataset) -> Specs:
     """Yield the presets tuned for the data set, and the other numbers of columns."""
     tuned = {
-        settings["columns"]: Plan(method=SpectralProgram.name, preset=name)
+        settings["columns"]: RunSpec.of(SpectralProgram.name, preset=name)
         for name, settings in SpectralProgram.presets.items()
         if name.startswith(f"{dataset.name}-")
     }
     usual = {
-        columns: Plan(method=SpectralProgram.name, rank=rank, federated={"columns": columns})
+        columns: RunSpec.of(SpectralProgram.name, rank=rank, columns=columns)
         for columns, rank in SPECTRAL_LADDER
     }
-    plans = usual | tuned
-    totals = {columns: sum(SpectralSettings(columns=columns).columns or ()) for columns in plans}
+    specs = usual | tuned
+    totals = {columns: sum(SpectralSettings(columns=columns).columns or ()) for columns in specs}
     for columns, total in sorted(totals.items(), key=lambda each: each[1]):
         if total <= dataset.train.n_items // 2:
-            yield f"{total:,}", plans[columns]
+            yield f"{total:,}", specs[columns]
 
 
-def _head(dataset: Dataset) -> Plans:
+def _head(dataset: Dataset) -> Specs:
     for head in _within(HEADS, dataset.train.n_items):
-        yield f"m = {head}", Plan(EASE.name, HeadGram.name, head=head)
+        yield f"m = {head}", RunSpec.of(HeadGram.name, model=EASE.name, head=head)
 
 
-def _protected(dataset: Dataset) -> Plans:
+def _protected(dataset: Dataset) -> Specs:
     for epsilon in EPSILONS:
-        yield f"ε = {epsilon:g}", Plan(method=Protected.name, federated={"epsilon": epsilon})
+        yield f"ε = {epsilon:g}", RunSpec.of(Protected.name, epsilon=epsilon)
 
 
-def _central(dataset: Dataset) -> Plans:
+def _central(dataset: Dataset) -> Specs:
     for model in CENTRAL_MODELS:
-        yield MODELS[model].title, Plan(model, CENTRALIZED)
+        yield MODELS[model].title, RunSpec.of(model=model)
 
 
 def _within(sizes: Sequence[int], items: int) -> list[int]:

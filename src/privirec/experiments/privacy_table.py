@@ -25,8 +25,7 @@ from privirec.filters.parts import Scorer
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import execute, execute_steps
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.plan import Plan
-from privirec.runtime.spec import Assumptions
+from privirec.runtime.spec import Assumptions, RunSpec
 from privirec.version import __version__
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -104,11 +103,11 @@ class Point:
             peer, ledger = self.peer(), Ledger(secret_noise=False)
             scorer = execute_steps(peer.steps(), simulation, ledger)
             return scorer, ledger, peer.calibration.epsilon
-        promised = {"epsilon": self.epsilon, "delta": self.delta}
-        plan = Plan(method=self.method, seed=self.seed, federated=promised)
-        recommender = plan.recommender(self.dataset.name, train.n_items)
-        settings = plan.settings(recommender, train.n_items, train.n_users)
-        program = program_of(settings, train.n_users, train.n_items)
+        promised = {"epsilon": self.epsilon, "delta": self.delta, "seed": self.seed}
+        chosen = RunSpec.of(self.method, **promised)
+        spec = chosen.resolved(self.dataset.name, train.n_items, train.n_users)
+        recommender = spec.recommender()
+        program = program_of(spec.program, train.n_users, train.n_items)
         components, ledger = execute(program.steps(), simulation)
         recommender.use(components, train.item_ids)
         return recommender, ledger, float(program.describe()["epsilon"])

@@ -49,8 +49,8 @@ def protocol_rows(
             "entries": entries,
             "bits": bits,
             "corrupt_share": trust.corrupt_share,
-            "dropped_share": trust.dropped_share,
-            "server": trust.server.value,
+            "dropped_share": trust.drop_share,
+            "server": trust.server_model.value,
         }
         started = time.process_time()
         try:
@@ -59,11 +59,11 @@ def protocol_rows(
                 clients,
                 [shape],
                 corrupt_share=trust.corrupt_share,
-                dropped_share=trust.dropped_share,
-                server=trust.server,
+                dropped_share=trust.drop_share,
+                server=trust.server_model,
                 policy=ClientPolicy(
                     corrupt_share=trust.corrupt_share,
-                    max_dropped_share=max(0.35, trust.dropped_share),
+                    max_dropped_share=max(0.35, trust.drop_share),
                     proven_sums=True,
                 ),
             )

@@ -10,9 +10,8 @@ from privirec.data.interactions import Dataset
 from privirec.experiments.measured import MeasuredRows
 from privirec.federated.programs import DEFAULT_ROUNDS, PROGRAMS, Privirec
 from privirec.progress import QUIET, Phases
-from privirec.runtime.plan import Plan
 from privirec.runtime.run import run
-from privirec.runtime.spec import computes
+from privirec.runtime.spec import RunSpec, computes
 from privirec.version import __version__
 
 NDCG: dict[str, dict[str, tuple[float, float | None]]] = {
@@ -87,43 +86,44 @@ def table_rows(
     for model in models:
         central_paper, privirec_paper = published.get(model, (None, None))
         shared: dict[str, Any] = {"model": model, "seed": seed, "threads": threads}
-        plans = []
-        config = Plan(**shared).recommender(dataset.name, dataset.train.n_items).config
+        specs = []
+        central_spec = RunSpec.of(**shared)
+        config = central_spec.resolved(dataset.name, dataset.train.n_items, 1).recommender().config
         able = (name for name, program in PROGRAMS.items() if computes(program, config))
         if method := next(able, None):
-            steps = rounds if config.low_pass_rank else None
-            plans.append(Plan(method=method, rounds=steps, **shared))
+            steps = {"rounds": rounds} if config.low_pass_rank else {}
+            specs.append(RunSpec.of(method, **shared, **steps))
         # Without a low-pass filter there is no power method, and the preset changes nothing.
         if config.low_pass_rank:
-            plans.append(Plan(method=Privirec.name, preset="paper", **shared))
-        central = _measured(dataset, Plan(**shared), measured, None, central_paper, phases)
+            specs.append(RunSpec.of(Privirec.name, preset="paper", **shared))
+        central = _measured(dataset, central_spec, measured, None, central_paper, phases)
         yield central
-        for plan in plans:
-            yield _measured(dataset, plan, measured, central, privirec_paper, phases)
+        for spec in specs:
+            yield _measured(dataset, spec, measured, central, privirec_paper, phases)
 
 
 def _measured(
     dataset: Dataset,
-    plan: Plan,
+    spec: RunSpec,
     measured: MeasuredRows,
     central: dict[str, Any] | None,
     paper_ndcg: float | None,
     phases: Phases,
 ) -> dict[str, Any]:
-    """Return the row of a plan with its differences from the paper and from one machine."""
+    """Return the row of a run with its differences from the paper and from one machine."""
     identity = {
         "dataset": dataset.name,
         "fingerprint": dataset.train.fingerprint()[:16],
-        "model": plan.model_name,
-        "method": plan.method,
-        "preset": plan.preset,
-        "planned_rounds": plan.rounds,
-        "seed": plan.seed,
+        "model": spec.model,
+        "method": spec.method,
+        "preset": spec.preset,
+        "planned_rounds": spec.given().get("rounds"),
+        "seed": spec.program.seed,
         "version": __version__,
     }
     if (known := measured.find(identity)) is not None:
         return known
-    row = run(dataset, plan, phases).row
+    row = run(dataset, spec, phases).row
     ours = row["ndcg@20"]
     compared = {
         "paper_ndcg": paper_ndcg,

@@ -36,6 +36,7 @@ from privirec.privacy.ledger import Ledger
 from privirec.progress import QUIET, Phases
 from privirec.runtime.execute import execute_steps
 from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.spec import RunSpec
 from privirec.version import __version__
 
 HELD_OUT = 0.2
@@ -326,8 +327,8 @@ def _with_heights(config: SpectralConfig, heights: np.ndarray) -> SpectralConfig
 # --- output --------------------------------------------------------------------------------------
 
 
-def as_settings(point: dict[str, Any]) -> dict[str, Any]:
-    """Return a point in the format that `privirec run --settings` reads."""
+def as_spec(point: dict[str, Any]) -> RunSpec:
+    """Return the run of a point, which `privirec run --settings` reads."""
     program = {key: point[key] for key in ("columns", "ring_bits", "pairs")}
-    name = SpectralProgram.name
-    return {"method": name, "program": program, "model": name, "config": point["config"]}
+    config = SpectralConfig(**point["config"]).model_dump()
+    return RunSpec.of(SpectralProgram.name, model=Spectral.name, config=config, **program)

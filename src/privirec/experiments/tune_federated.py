@@ -29,7 +29,7 @@ from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import SecureInProcess
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.plan import NETWORK, Plan
+from privirec.runtime.spec import RunSpec
 from privirec.version import __version__
 
 RUNTIMES = ("simulation", "in-process", "processes")
@@ -179,17 +179,16 @@ class FederatedTuning:
         self, program: SpectralValidation, phases: Phases
     ) -> tuple[list[dict[str, Any]], dict[str, int]]:
         settings = program.settings
-        plan = Plan(
-            method=program.name,
+        spec = RunSpec.of(
+            program.name,
             rank=settings.rank,
-            federated={"columns": settings.columns, "ring_bits": settings.ring_bits},
-            runtime=NETWORK,
-            clients=self.clients,
+            columns=settings.columns,
+            ring_bits=settings.ring_bits,
             aggregator=self.aggregator,
             seed=self.seed,
             threads=self.threads,
         )
-        row = federate(self.dataset, plan, phases=phases)
+        row = federate(self.dataset, spec, self.clients or 0, phases=phases)
         metrics = next(one for one in program.sums() if one.kind.counts_hits)
         return row["validated"], {
             "run_bytes_up_per_client": row["bytes_up_per_client"],

@@ -6,7 +6,6 @@ import math
 import shutil
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +27,10 @@ from privirec.privacy.worth import figures, loss_of, worth
 from privirec.progress import QUIET, Phases
 from privirec.runtime.carriers import DEFAULT_CARRIER, installed_carrier
 from privirec.runtime.child_processes import SERVER
-from privirec.runtime.plan import Plan
-from privirec.runtime.plan import outlook as outlook_of
 from privirec.runtime.pledges import Pledges
 from privirec.runtime.run import run
 from privirec.runtime.run_plan import RunPlan
-from privirec.runtime.spec import (
-    DEFAULT_MODEL,
-    SMALLEST_COHORT,
-    RunSpec,
-)
+from privirec.runtime.spec import DEFAULT_MODEL, RunSpec
 from privirec.runtime.timeline import Timeline
 from privirec.secagg import protocol
 from privirec.version import __version__
@@ -45,7 +38,8 @@ from privirec.version import __version__
 
 def federate(
     dataset: Dataset,
-    plan: Plan,
+    spec: RunSpec,
+    clients: int,
     *,
     carrier: str = DEFAULT_CARRIER,
     keep: Path | None = None,
@@ -59,8 +53,10 @@ def federate(
 
     Parameters
     ----------
-    plan
-        The run, with the number of its clients.
+    spec
+        The run. A cohort may be as small as the number of clients.
+    clients
+        Number of clients; each gets a part of the users.
     carrier
         Name of the carrier of the messages.
     keep
@@ -77,37 +73,48 @@ def federate(
     The result row.
     """
     installed_carrier(carrier)  # fail before the run if a library is missing
-    if plan.program is None:
-        raise UsageError(f"a federation needs a --method with clients: {', '.join(PROGRAMS)}")
     if save is not None:
         check_replaceable(save)  # fail before the run, not after it
-    if check and not protocol(plan.aggregator).is_exact:
-        raise UsageError(
-            f"--check compares bit for bit, and {plan.aggregator} leaves noise in its sums"
-        )
-    if check and plan.noisy:
-        raise UsageError(
-            f"--check compares bit for bit, and clients of {plan.method} add noise that "
-            "nobody else knows"
-        )
-    if check and plan.program.validates:
-        raise UsageError(
-            f"--check compares bit for bit, and clients of {plan.method} keep back items "
-            "that nobody else knows"
-        )
+    if check:
+        _check_comparable(spec)
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(f"{keep}: not empty")
     folder = keep or Path(tempfile.mkdtemp(prefix="privirec-federation-"))
     try:
-        return _federate(dataset, plan, carrier, folder, check, compare, save, watch, phases)
+        return _federate(
+            dataset, spec, clients, carrier, folder, check, compare, save, watch, phases
+        )
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _check_comparable(spec: RunSpec) -> None:
+    """Raise UsageError if the model of a simulation differs from the one of the clients."""
+    program, reason = spec.federated, ""
+    if not protocol(spec.aggregator).is_exact:
+        reason = f"{spec.aggregator} leaves noise in its sums"
+    elif spec.protected:
+        reason = f"clients of {spec.method} add noise that nobody else knows"
+    elif program is not None and program.validates:
+        reason = f"clients of {spec.method} keep back items that nobody else knows"
+    if reason:
+        raise UsageError(f"--check compares bit for bit, and {reason}")
+
+
+def for_clients(spec: RunSpec, dataset: Dataset, clients: int) -> RunSpec:
+    """Return the spec with all settings, for clients that share the users of a data set."""
+    if spec.federated is None:
+        raise UsageError(f"a federation needs a --method with clients: {', '.join(PROGRAMS)}")
+    cohort = min(spec.smallest_cohort, clients)
+    named = spec.changed(smallest_cohort=cohort, notes=spec.notes | {"dataset": dataset.name})
+    return named.resolved(dataset.name, dataset.train.n_items, clients)
+
+
 def _federate(
     dataset: Dataset,
-    plan: Plan,
+    chosen: RunSpec,
+    clients: int,
     carrier: str,
     folder: Path,
     check: bool,
@@ -116,14 +123,8 @@ def _federate(
     watch: Any,
     phases: Phases,
 ) -> dict[str, Any]:
-    train, clients = dataset.train, plan.clients or 0
-    spec = plan.spec(dataset.name, train.n_items, clients)
-    spec = spec.model_copy(
-        update={
-            "smallest_cohort": min(SMALLEST_COHORT, clients),
-            "notes": spec.notes | {"dataset": dataset.name},
-        }
-    )
+    train = dataset.train
+    spec = for_clients(chosen, dataset, clients)
     program = program_of(spec.program, train.n_users, train.n_items)
     policy = _policy(spec, train, clients)
     began = time.perf_counter()
@@ -140,17 +141,17 @@ def _federate(
     artifact = folder / "server" / "runs" / "federation" / "model"
     ended = time.perf_counter()
     model = Recommender.load(artifact, mmap=False)
-    with threading.limit(plan.threads) as threads:
-        metrics = evaluate(model, dataset, progress=phases(f"{plan.model_name}: ranking"))
+    with threading.limit(spec.threads) as threads:
+        metrics = evaluate(model, dataset, progress=phases(f"{spec.model}: ranking"))
     expected = Ledger.planned(program.plan())
     row: dict[str, Any] = {
         "dataset": dataset.name,
-        "model": plan.model_name,
-        "method": plan.method,
-        "preset": plan.preset,
+        "model": spec.model,
+        "method": spec.method,
+        "preset": spec.preset,
         "runtime": carrier,
-        "aggregator": plan.aggregator,
-        "server_model": spec.server.value,
+        "aggregator": spec.aggregator,
+        "server_model": spec.server_model.value,
         **program.describe(),
         "clients": clients,
         "dropped": drop_outs(artifact),
@@ -173,24 +174,17 @@ def _federate(
         "timeline": timeline.rows(read_manifest(artifact)[1]["ledger"]),
         "model_sha256": file_sha256(artifact / ARRAYS),
         "threads": threads,
-        "seed": plan.seed,
+        "seed": spec.program.seed,
         "version": __version__,
     }
     row |= {name: result[name] for name in ("validated", "rounds_run") if name in result}
     if compare:
-        row |= _without_noise(dataset, plan, phases)
+        row |= _without_noise(dataset, spec, phases)
     if check:
-        row["same_as_simulation"] = _same_as_simulation(dataset, plan, artifact, phases)
+        row["same_as_simulation"] = _same_as_simulation(dataset, chosen, artifact, phases)
     if save is not None:
         _copy(artifact, save)
     return row
-
-
-def outlook(dataset: Dataset, plan: Plan) -> str | None:
-    """Return a sentence on the accuracy to expect under noise, before any client is asked."""
-    train = dataset.train
-    spec = plan.spec(dataset.name, train.n_items, plan.clients or 0)
-    return outlook_of(spec.program, train.n_users, train.n_items)
 
 
 def promise_kept(row: dict[str, Any]) -> str:
@@ -246,15 +240,16 @@ def _policy(spec: RunSpec, train: Interactions, clients: int) -> Policy:
         largest_item_share=1.0,
         largest_item_leverage=1.0,
         corrupt_share=spec.corrupt_share,
-        server=spec.server,
+        server=spec.server_model,
         most_epsilon=max(usual.most_epsilon, cost),
         most_epsilon_per_year=max(usual.most_epsilon_per_year, cost),
     )
 
 
-def _without_noise(dataset: Dataset, plan: Plan, phases: Phases) -> dict[str, float]:
+def _without_noise(dataset: Dataset, spec: RunSpec, phases: Phases) -> dict[str, float]:
     """Return NDCG@20 of an exact run, and of popularity alone."""
-    exact = Plan(model=DEFAULT_MODEL, method=PrivirecK.name, seed=plan.seed, threads=plan.threads)
+    same = {"seed": spec.program.seed, "threads": spec.threads}
+    exact = RunSpec.of(PrivirecK.name, model=DEFAULT_MODEL, **same)
     popular = evaluate(
         Popularity().fit(dataset.train), dataset, progress=phases("popularity: ranking")
     )
@@ -264,10 +259,10 @@ def _without_noise(dataset: Dataset, plan: Plan, phases: Phases) -> dict[str, fl
     }
 
 
-def _same_as_simulation(dataset: Dataset, plan: Plan, artifact: Path, phases: Phases) -> bool:
-    alone = replace(plan, runtime="simulation", clients=None, aggregator="none")
+def _same_as_simulation(dataset: Dataset, spec: RunSpec, artifact: Path, phases: Phases) -> bool:
+    result = run(dataset, spec.changed(aggregator="none"), phases)
     with tempfile.TemporaryDirectory(prefix="privirec-simulation-") as folder:
-        saved = run(dataset, alone, phases).recommender.save(Path(folder) / "model", {})
+        saved = result.recommender.save(Path(folder) / "model", {})
         return file_sha256(saved / ARRAYS) == file_sha256(artifact / ARRAYS)
 
 

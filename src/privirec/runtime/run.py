@@ -18,12 +18,7 @@ from privirec import threads as threading
 from privirec.data.interactions import Dataset, Interactions
 from privirec.errors import DataWarning, UsageError
 from privirec.evaluation import Metrics, evaluate
-from privirec.federated.programs import (
-    DEFAULT_ROUNDS,
-    Program,
-    SpectralProgram,
-    program_of,
-)
+from privirec.federated.programs import PROGRAMS, Program, SpectralProgram, program_of
 from privirec.filters import randomized
 from privirec.models import Recommender, Spectral
 from privirec.models.base import CENTRAL_MODEL
@@ -35,7 +30,8 @@ from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.plan import Plan, gives_away
+from privirec.runtime.reveals import gives_away
+from privirec.runtime.spec import CentralizedSettings, OneProcess, RunSpec
 from privirec.version import __version__
 
 
@@ -68,44 +64,98 @@ class Result:
         return simulated(epsilon, self.row["delta"], self.row["epsilon_replacing"])
 
 
-def _fit_centrally(
-    recommender: Recommender, train: Interactions, plan: Plan, phases: Phases
-) -> None:
-    report = phases(f"{plan.model_name}: singular vectors")
-    if plan.solver == "converged":
-        recommender.fit(train, seed=plan.seed, progress=report)
+def check(spec: RunSpec, process: OneProcess) -> None:
+    """Raise UsageError for settings that would have no effect in this process."""
+    aggregates = "aggregator" in spec.model_fields_set and spec.aggregator != "none"
+    method = spec.method
+    if isinstance(spec.program, CentralizedSettings):
+        idle = {
+            "a runtime": process.runtime != "simulation",
+            "clients": process.clients,
+            "an earlier model": process.warm,
+            "an aggregator": aggregates,
+            "drop-outs": process.drop_share,
+            "secret noise": process.secret_noise,
+        }
+        for name, given in idle.items():
+            if given:
+                raise UsageError(f"{name} does not go with the method {method}")
+        if spec.program.solver == "converged" and "rounds" in spec.program.given():
+            raise UsageError(f"rounds go with {method} only for the solvers power-1qr, -2qr")
         return
-    rank = recommender.config.low_pass_rank
-    if not rank:
-        raise UsageError(f"{plan.model_name} has no singular vectors to solve for")
-    components = randomized(
-        train,
-        rank=rank,
-        steps=plan.rounds or DEFAULT_ROUNDS,
-        qr_per_step=2 if plan.solver == "power-2qr" else 1,
-        seed=plan.seed,
-    )
-    recommender.use(components, train.item_ids)
+    silos = process.clients and not spec.protected
+    if process.runtime == "simulation" and (silos or process.drop_share or aggregates):
+        raise UsageError("clients, drop-outs and aggregators need --runtime in-process")
+    if process.warm is not None and not issubclass(PROGRAMS.named(method), SpectralProgram):
+        raise UsageError(f"{method} does not begin with an earlier model")
+    if process.drop_share and spec.aggregator == "none":
+        raise UsageError("drop-outs need secure aggregation: --aggregator secagg+")
+
+
+def _fit_centrally(
+    recommender: Recommender,
+    train: Interactions,
+    model: str,
+    settings: CentralizedSettings,
+    phases: Phases,
+) -> dict[str, Any]:
+    """Fit without clients, and describe the computation as `Program.describe` does."""
+    report = phases(f"{model}: singular vectors")
+    rank, steps = recommender.config.low_pass_rank, None
+    if settings.solver == "converged":
+        recommender.fit(train, seed=settings.seed, progress=report)
+    elif not rank:
+        raise UsageError(f"{model} has no singular vectors to solve for")
+    else:
+        steps = settings.rounds
+        qr = 2 if settings.solver == "power-2qr" else 1
+        components = randomized(train, rank=rank, steps=steps, qr_per_step=qr, seed=settings.seed)
+        recommender.use(components, train.item_ids)
+    solver = settings.solver if rank else None
+    return {"rank": rank, "rounds": steps, "multiplications": steps, "solver": solver}
 
 
 def _runtime(
-    plan: Plan, program: Program[Any], train: Interactions, simulation: Simulation
+    spec: RunSpec,
+    process: OneProcess,
+    program: Program[Any],
+    train: Interactions,
+    simulation: Simulation,
 ) -> Runtime:
-    if plan.runtime == "simulation":
+    if process.runtime == "simulation":
         return simulation
-    clients = clients_of(train, plan.clients, plan.noise_seed, program.held_out)
-    if plan.aggregator == "none":
+    seed = spec.program.seed
+    clients = clients_of(train, process.clients, process.noise_seed(seed), program.held_out)
+    if spec.aggregator == "none":
         return InProcess(clients)
     return SecureInProcess(
         clients,
         program.sums(),
-        plan.aggregator,
-        assumptions=plan.assumptions,
-        dropouts=DropOuts.of_share(plan.drop_share, len(clients), plan.seed),
+        spec.aggregator,
+        assumptions=spec,
+        dropouts=DropOuts.of_share(process.drop_share, len(clients), seed),
     )
 
 
-def begin_with(folder: Path, program: Program[Any], item_ids: NDArray) -> None:
+def program_for(spec: RunSpec, warm: Path | None, n_users: int, item_ids: NDArray) -> Program[Any]:
+    """Return the program of a resolved spec, which begins with the saved model `warm` if given."""
+    program = program_of(spec.program, n_users, len(item_ids))
+    if warm is not None:
+        _begin_with(warm, program, item_ids)
+    return program
+
+
+def chosen_spec(
+    spec: RunSpec, process: OneProcess, dataset: str, n_users: int, n_items: int
+) -> RunSpec:
+    """Return the spec with all settings, for the clients of this process."""
+    check(spec, process)
+    if process.warm is not None:
+        spec = spec.in_one_round()
+    return spec.resolved(dataset, n_items, process.clients or n_users)
+
+
+def _begin_with(folder: Path, program: Program[Any], item_ids: NDArray) -> None:
     """Make a program start from the basis of a saved model, matched by item ids."""
     model = Recommender.load(folder)
     if not isinstance(model, Spectral) or not isinstance(program, SpectralProgram):
@@ -130,28 +180,18 @@ def known_rows(basis: NDArray, ids: NDArray | None, wanted: NDArray) -> NDArray:
     return rows
 
 
-def _centrally_computed(plan: Plan, recommender: Recommender) -> dict[str, Any]:
-    """Return the description of a centralised computation, as `Program.describe` does."""
-    rank = recommender.config.low_pass_rank
-    steps = None if plan.solver == "converged" else plan.rounds or DEFAULT_ROUNDS
-    return {
-        "rank": rank,
-        "rounds": steps,
-        "multiplications": steps,
-        "solver": plan.solver if rank else None,
-    }
-
-
 def peak_rss_mb() -> float:
     """Return the peak resident memory of this process, in MB."""
     units = 1024**2 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / units
 
 
-def run(dataset: Dataset, plan: Plan, phases: Phases = QUIET) -> Result:
-    """Fit and evaluate the model of a plan."""
-    with threading.limit(plan.threads) as threads:
-        return _run(dataset, plan, threads, phases)
+def run(
+    dataset: Dataset, spec: RunSpec, phases: Phases = QUIET, process: OneProcess | None = None
+) -> Result:
+    """Fit and evaluate the model of a spec in this process, by default in a simulation."""
+    with threading.limit(spec.threads) as threads:
+        return _run(dataset, spec, process or OneProcess(), threads, phases)
 
 
 class Stopwatch:
@@ -181,7 +221,8 @@ class Stopwatch:
 
 
 def row_of(
-    plan: Plan,
+    spec: RunSpec,
+    process: OneProcess,
     data: Mapping[str, Any],
     computed: Mapping[str, Any],
     ledger: Ledger | None,
@@ -195,11 +236,11 @@ def row_of(
     """
     return {
         "dataset": data["dataset"],
-        "model": plan.model_name,
-        "method": plan.method,
-        "preset": plan.preset,
-        "runtime": plan.runtime if ledger else "none",
-        "aggregator": plan.aggregator,
+        "model": spec.model,
+        "method": spec.method,
+        "preset": spec.preset,
+        "runtime": process.runtime if ledger else "none",
+        "aggregator": spec.aggregator if process.runtime == "in-process" else "none",
         "sums": 0,
         "epsilon": None,
         "epsilon_replacing": None,
@@ -207,57 +248,59 @@ def row_of(
         **computed,
         **data,
         "cohort": cohort if ledger else None,
-        "drop_share": plan.drop_share if ledger else None,
+        "drop_share": process.drop_share if ledger else None,
         **measured,
         "bytes_up_per_client": ledger.bytes_up if ledger else 0,
         "bytes_down_per_client": ledger.bytes_down if ledger else 0,
         "threads": threads,
-        "seed": plan.seed,
-        **({"secret_noise": True} if plan.secret_noise else {}),
+        "seed": spec.program.seed,
+        **({"secret_noise": True} if process.secret_noise else {}),
         "version": __version__,
     }
 
 
-def _run(dataset: Dataset, plan: Plan, threads: int, phases: Phases) -> Result:
+def _run(
+    dataset: Dataset, spec: RunSpec, process: OneProcess, threads: int, phases: Phases
+) -> Result:
     train = dataset.train
-    recommender = plan.recommender(dataset.name, train.n_items)
+    spec = chosen_spec(spec, process, dataset.name, train.n_users, train.n_items)
+    recommender = spec.recommender()
     watch = Stopwatch()
     ledger = None
     cohort = train.n_users
-    if plan.program is None:
-        _fit_centrally(recommender, train, plan, phases)
-        computed = _centrally_computed(plan, recommender)
+    if isinstance(spec.program, CentralizedSettings):
+        computed = _fit_centrally(recommender, train, spec.model, spec.program, phases)
     else:
-        n_clients = plan.clients or train.n_users
-        settings = plan.settings(recommender, train.n_items, n_clients)
-        program = program_of(settings, train.n_users, train.n_items)
-        if plan.warm is not None:
-            begin_with(plan.warm, program, train.item_ids)
+        program = program_for(spec, process.warm, train.n_users, train.item_ids)
         simulation = Simulation(
-            train, n_clients, plan.noise_seed, noise_at_once=True, held_out=program.held_out
+            train,
+            process.clients or train.n_users,
+            process.noise_seed(spec.program.seed),
+            noise_at_once=True,
+            held_out=program.held_out,
         )
-        runtime = _runtime(plan, program, train, simulation)
+        runtime = _runtime(spec, process, program, train, simulation)
         components, ledger = execute(
             program.steps(),
             runtime,
-            lambda name: phases(f"{plan.method}: sum of {name}")(0, 1),
+            lambda name: phases(f"{spec.method}: sum of {name}")(0, 1),
             program.delta,
         )
         computed = program.describe() | {"sums": ledger.sums}
         if isinstance(runtime, SecureInProcess):
             cohort = len(runtime.survivors)
-        elif plan.clients:
-            cohort = plan.clients
+        elif process.clients:
+            cohort = process.clients
         if runtime is simulation:
             components = simulation.with_factors(program, components)
         recommender.use(components, train.item_ids)
     watch.fitted()
-    metrics = evaluate(recommender, dataset, progress=phases(f"{plan.model_name}: ranking"))
+    metrics = evaluate(recommender, dataset, progress=phases(f"{spec.model}: ranking"))
     measured = metrics.full_row() | watch.row()
     data = {
         "dataset": dataset.name,
         "users": train.n_users,
         "items": train.n_items,
     }
-    row = row_of(plan, data, computed, ledger, cohort, measured, threads)
+    row = row_of(spec, process, data, computed, ledger, cohort, measured, threads)
     return Result(row, recommender, metrics, ledger)

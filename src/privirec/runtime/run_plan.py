@@ -8,11 +8,12 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from privirec.errors import FederationError
 from privirec.federated.contributions import PlannedSum
 from privirec.federated.programs import Program, program_of
+from privirec.federated.settings import first_fault
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.policy import Terms
 from privirec.runtime.pledges import Pledges
@@ -39,15 +40,20 @@ class RunPlan(BaseModel):
     pledges: Pledges
     """Pledges of the clients that announced themselves."""
 
+    @field_validator("spec")
+    @classmethod
+    def _asks_clients(cls, spec: RunSpec) -> RunSpec:
+        if spec.federated is None:
+            raise ValueError(f"the method {spec.method} asks no clients")
+        return spec
+
     @classmethod
     def parse(cls, text: bytes) -> RunPlan:
         """Parse JSON; raise FederationError with a one-line message if it is not a plan."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise FederationError(f"a plan that cannot be read: {where}: {first['msg']}") from None
+            raise FederationError(f"a plan that cannot be read: {first_fault(error)}") from None
 
     @cached_property
     def text(self) -> bytes:
@@ -111,7 +117,7 @@ class RunPlan(BaseModel):
             self.spec.security_bits,
             self.spec.aggregator,
             program.opened_share(),
-            self.spec.server,
+            self.spec.server_model,
         )
 
 

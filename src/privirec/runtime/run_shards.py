@@ -12,20 +12,20 @@ from privirec import threads as threading
 from privirec.data.shards import ShardedDataset
 from privirec.errors import UsageError
 from privirec.evaluation import evaluate
-from privirec.federated.programs import program_of
 from privirec.progress import QUIET, Phases
 from privirec.runtime.execute import execute
 from privirec.runtime.local.sharded import ShardedSimulation
-from privirec.runtime.plan import Plan
-from privirec.runtime.run import Result, Stopwatch, begin_with, row_of
+from privirec.runtime.run import Result, Stopwatch, chosen_spec, program_for, row_of
+from privirec.runtime.spec import OneProcess, RunSpec
 
 DEFAULT_SAMPLE = 10_000
 
 
 def run_shards(
     data: ShardedDataset,
-    plan: Plan,
+    spec: RunSpec,
     phases: Phases = QUIET,
+    process: OneProcess | None = None,
     *,
     sample: int = DEFAULT_SAMPLE,
     work: Path | None = None,
@@ -34,48 +34,48 @@ def run_shards(
 
     Finished sums are kept in the folder `work`, from which an interrupted run resumes.
     """
-    if plan.program is None:
+    process = process or OneProcess()
+    if spec.federated is None:
         raise UsageError(
             f"{data.name} is in shards: a method with clients computes on them, "
-            f"such as --method protected; {plan.method} needs all of it in memory"
+            f"such as --method protected; {spec.method} needs all of it in memory"
         )
-    if plan.program.validates:
-        raise UsageError(f"{data.name} is in shards, and {plan.method} cannot hold out their items")
-    if plan.runtime != "simulation":
+    if spec.federated.validates:
+        raise UsageError(f"{data.name} is in shards, and {spec.method} cannot hold out their items")
+    if process.runtime != "simulation":
         raise UsageError(f"{data.name} is in shards, which go with the simulation only")
-    with threading.limit(plan.threads) as threads:
-        return _run(data, plan, threads, phases, sample, work)
+    with threading.limit(spec.threads) as threads:
+        return _run(data, spec, process, threads, phases, sample, work)
 
 
 def _run(
     data: ShardedDataset,
-    plan: Plan,
+    spec: RunSpec,
+    process: OneProcess,
     threads: int,
     phases: Phases,
     sample: int,
     work: Path | None,
 ) -> Result:
-    recommender = plan.recommender(data.name, data.n_items)
+    spec = chosen_spec(spec, process, data.name, data.n_users, data.n_items)
+    recommender = spec.recommender()
     watch = Stopwatch()
-    n_clients = plan.clients or data.n_users
-    settings = plan.settings(recommender, data.n_items, n_clients)
-    program = program_of(settings, data.n_users, data.n_items)
-    if plan.warm is not None:
-        begin_with(plan.warm, program, data.item_ids)
+    n_clients = process.clients or data.n_users
+    program = program_for(spec, process.warm, data.n_users, data.item_ids)
     runtime = ShardedSimulation(
         data,
         n_clients,
-        plan.noise_seed,
+        process.noise_seed(spec.program.seed),
         noise_at_once=True,
         work=work,
-        on_shard=_shown(plan.method, phases),
+        on_shard=_shown(spec.method, phases),
     )
     delta = program.delta
     components, ledger = execute(program.steps(), runtime, delta=delta)
     recommender.use(components, data.item_ids)
     watch.fitted()
-    sampled = data.sample(sample, plan.seed)
-    metrics = evaluate(recommender, sampled, progress=phases(f"{plan.model_name}: ranking"))
+    sampled = data.sample(sample, spec.program.seed)
+    metrics = evaluate(recommender, sampled, progress=phases(f"{spec.model}: ranking"))
     about = {
         "dataset": data.name,
         "users": data.n_users,
@@ -85,7 +85,7 @@ def _run(
     }
     computed = program.describe() | {"sums": ledger.sums}
     measured = metrics.as_row() | watch.row()
-    row = row_of(plan, about, computed, ledger, n_clients, measured, threads)
+    row = row_of(spec, process, about, computed, ledger, n_clients, measured, threads)
     return Result(row, recommender, metrics, ledger)
 
 

@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 from privirec import threads as threading
 from privirec.durable import alone, is_taken, private_folder, write_whole
 from privirec.errors import FederationError, PrivirecError, UsageError
-from privirec.models import MODELS
 from privirec.runtime.carrier import Carrier, carry
 from privirec.runtime.coordinator import Coordinator
 from privirec.runtime.enrolment.folders import OperatorFolder
@@ -137,8 +136,7 @@ class RunFolder:
         """Save the model, signed by the server, and return its folder."""
         if coordinator.components is None:
             raise FederationError("the run has no result")
-        kind = MODELS[spec.model]
-        model = kind(kind.config_type(**spec.config))
+        model = spec.recommender()
         model.use(coordinator.components, self._home.catalogue.item_ids)
         manifest = {
             **spec.notes,

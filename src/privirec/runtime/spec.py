@@ -6,57 +6,127 @@ The defaults of a run are defined here, or in the program or model they belong t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+)
 
+from privirec.compiled import Later
 from privirec.errors import OverflowRefused, UsageError
 from privirec.federated.contributions import PlannedSum
+from privirec.federated.dp.gaussian import DEFAULT_DELTA
 from privirec.federated.programs import (
+    DEFAULT_RANK,
+    DEFAULT_ROUNDS,
     PROGRAMS,
     Program,
-    ProgramSettings,
+    ProtectedSettings,
+    preset_names,
     settings_of,
 )
+from privirec.federated.programs.power import MOST_ROUNDS
+from privirec.federated.programs.spectral import USUAL_RING_BITS
+from privirec.federated.settings import MethodSettings, Option, first_fault, validated
 from privirec.privacy.policy import Aggregator
-from privirec.secagg import Phase, ServerModel, Statement, VectorShape
+from privirec.privacy.worth import promise
+from privirec.runtime.reveals import gives_away
+from privirec.secagg import ServerModel, Statement, VectorShape, protocol_names
 from privirec.secagg.parameters import least_honest
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 
 if TYPE_CHECKING:
+    from privirec.models import Recommender
     from privirec.models.base import Config
 
+models = Later("privirec.models")
+
+CENTRALIZED = "centralized"
+"""The method without clients: all histories on one machine."""
+AUTO = "auto"
+"""In place of a model: the commands `run` and `fit` choose one on a validation split."""
+PUBLISHED = "published"
+"""The preset that changes no program: the models' published settings."""
 DEFAULT_MODEL = "gf-cf"
 DEFAULT_AGGREGATOR = "secagg+"
 CORRUPT_SHARE = 0.05
-DROPPED_SHARE = 0.2
+DROP_SHARE = 0.2
 SMALLEST_COHORT = 3
-DROPPED_SHARE_ON_ONE_MACHINE = 0.05
-"""Lower than DROPPED_SHARE: clients in one process drop out only if the run asks for it."""
+DROP_SHARE_ON_ONE_MACHINE = 0.05
+"""Lower than DROP_SHARE: clients in one process drop out only if the run asks for it."""
 SERVER_ON_ONE_MACHINE = ServerModel.SEMI_HONEST
 """One process plays all roles, so there is nobody to deceive; sums and drop-outs are the same."""
 
+_SUMS = "Secure aggregation"
+NETWORK = "Clients on a network"
+"""Heading of the options that only a run on a network has."""
+_SIMULATION = "Simulation on this machine"
+_Share = Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)]
+_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
-def _settings(given: Any) -> Any:
+
+class CentralizedSettings(MethodSettings):
+    """Settings of a computation on one machine, without clients."""
+
+    method: Literal["centralized"] = "centralized"
+    solver: Annotated[
+        Literal["converged", "power-1qr", "power-2qr"], Option("NAME", _SIMULATION)
+    ] = "converged"
+    """centralized: converged vectors, or --rounds power steps with one or two QR each."""
+    rounds: Annotated[int, Option("L")] = Field(DEFAULT_ROUNDS, ge=1, le=MOST_ROUNDS)
+    """Number of steps of the power method."""
+
+
+def settings_type(method: str) -> type[MethodSettings]:
+    """Return the type of a method's settings."""
+    return CentralizedSettings if method == CENTRALIZED else PROGRAMS.named(method).settings_type
+
+
+def presets() -> list[str]:
+    return [PUBLISHED, *preset_names()]
+
+
+def _read_settings(given: Any) -> Any:
+    if not isinstance(given, Mapping):
+        return given
     try:
-        return settings_of(given) if isinstance(given, Mapping) else given
+        if given.get("method") == CENTRALIZED:
+            return validated(CentralizedSettings, given)
+        return settings_of(given)
     except UsageError as error:
         raise ValueError(str(error)) from None
+
+
+def _usual_model(known: dict[str, Any]) -> str:
+    program = PROGRAMS.get(known["program"].method) if "program" in known else None
+    return (program.usual_model if program else None) or DEFAULT_MODEL
 
 
 class Assumptions(BaseModel):
     """Shares of corrupt and dropped clients to tolerate, and the failure probabilities."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    corrupt_share: float = Field(CORRUPT_SHARE, ge=0, lt=1)
+    corrupt_share: Annotated[_Share, Option("X", _SUMS)] = CORRUPT_SHARE
     """Share of clients that may collude with the server."""
-    dropped_share: float = Field(DROPPED_SHARE, ge=0, lt=1)
-    """Share of clients that may drop out before the first sum is opened."""
+    drop_share: Annotated[_Share, Option("X", _SUMS)] = DROP_SHARE
+    """Share of clients that may (privirec run: do) drop out.
+
+    They may do so before the first sum is opened.
+    """
     security_bits: int = 40
     correctness_bits: int = 30
-    server: ServerModel = ServerModel.ACTIVE
-    """Behaviour of the server that secagg+ and secagg protect against."""
+    server_model: Annotated[ServerModel, Option("NAME", _SUMS)] = ServerModel.ACTIVE
+    """Server to protect against: active (may lie) or semi-honest.
+
+    A server that may lie costs one more exchange.
+    """
 
     def contributors(self, clients: int) -> int:
         """Return the fewest clients whose noise is in a sum and stays secret.
@@ -70,38 +140,12 @@ class Assumptions(BaseModel):
         return Statement.of(
             clients,
             self.corrupt_share,
-            self.dropped_share,
+            self.drop_share,
             security_bits=self.security_bits,
             correctness_bits=self.correctness_bits,
             rounds=sums,
-            server=self.server,
+            server=self.server_model,
         )
-
-
-class Deadlines(BaseModel):
-    """Seconds that the parts of a run may take."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    hello: float = Field(120.0, gt=0)
-    setup: float = Field(300.0, gt=0)
-    preparation: float = Field(600.0, gt=0)
-    input: float = Field(1800.0, gt=0)
-    recovery: float = Field(600.0, gt=0)
-    artifact: float = Field(900.0, gt=0)
-    silence: float = Field(300.0, gt=0)
-    """Time without an answer after which the server sends a message again."""
-    retry: float = Field(2.0, gt=0)
-    """Time after a reported failure after which the server sends a message again."""
-
-    def of(self, phase: Phase) -> float:
-        """Return the time for a step of this phase."""
-        return {
-            Phase.SETUP: self.setup,
-            Phase.PREPARATION: self.preparation,
-            Phase.INPUT: self.input,
-            Phase.RECOVERY: self.recovery,
-        }[phase]
 
 
 Setting = str | int | float | bool | None | tuple[int, ...] | tuple[float, ...]
@@ -109,39 +153,234 @@ Setting = str | int | float | bool | None | tuple[int, ...] | tuple[float, ...]
 
 
 class RunSpec(Assumptions):
-    """Description of a federated run.
+    """Description of a run.
 
-    The operator fills it in, `run.json` keeps it, the server signs it as part of the plan, each
-    client's policy judges it, and the manifest of the model records it.
+    The command line and the operator's page fill it in, `run.json` keeps it, the server signs it as
+    part of the plan, each client's policy judges it, and the manifest of the model records it.
+    A setting that nobody chose comes from the preset, the model or the program; `resolved` fills it
+    in.
     """
 
-    program: Annotated[SerializeAsAny[ProgramSettings], BeforeValidator(_settings)]
-    """Settings of the program, with its name in `method`."""
-    model: str = DEFAULT_MODEL
-    """Name of the model that is made from the sums."""
+    program: Annotated[SerializeAsAny[MethodSettings], BeforeValidator(_read_settings)]
+    """Settings of the method, with its name in `method`."""
+    model: Annotated[
+        str,
+        Option("NAME", "", "the one of the method, or gf-cf", choices=lambda: models.MODELS),
+    ] = Field(default_factory=_usual_model)
+    """Model that is made from the sums."""
     config: dict[str, Setting] = Field(default_factory=dict)
     """Settings of the model."""
-    aggregator: Aggregator = DEFAULT_AGGREGATOR
-    smallest_cohort: int = Field(SMALLEST_COHORT, ge=2)
+    preset: Annotated[str, Option("NAME", choices=presets)] = PUBLISHED
+    """Settings that were chosen together. DATA-NMB: spectral, tuned for N megabytes up."""
+    aggregator: Annotated[Aggregator, Option("NAME", _SUMS, choices=protocol_names)] = (
+        DEFAULT_AGGREGATOR
+    )
+    """Protocol for sums. none: the server sees each client's vector."""
+    smallest_cohort: Annotated[int, Option("N", NETWORK)] = Field(SMALLEST_COHORT, ge=2)
     """Fewest clients in a sum."""
     block_entries: int = Field(DEFAULT_BLOCK_ENTRIES, gt=0)
     """Entries of a vector that are masked or added at a time."""
     part_bytes: int = Field(1 << 26, gt=0)
     """Approximate size of a message with a piece of the model."""
-    deadlines: Deadlines = Deadlines()
-    threads: int | None = None
-    """BLAS threads of the server (default: all cores)."""
+    hello: Annotated[_Seconds, Option("SECONDS", NETWORK)] = 120.0
+    """Time to wait for clients."""
+    deadline: Annotated[_Seconds, Option("SECONDS", NETWORK)] = 1800.0
+    """Time limit for each step of a run."""
+    silence: _Seconds = 300.0
+    """Seconds without an answer after which the server sends a message again."""
+    retry: _Seconds = 2.0
+    """Seconds after a reported failure after which the server sends a message again."""
+    threads: Annotated[int | None, Option("N", default="all cores")] = Field(None, ge=1)
+    """Number of threads."""
     notes: dict[str, str] = Field(default_factory=dict)
     """Further facts for the manifest of the model."""
 
+    @classmethod
+    def of(cls, method: str = CENTRALIZED, **given: Any) -> Self:
+        """Return the spec of a method; each setting goes to the run, its program or its model."""
+        return validated(cls, {"program": {"method": method}}).changed(**given)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a spec, as `run.json` and `privirec paper tune` keep it, or raise UsageError."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+        except ValidationError as error:
+            raise UsageError(f"{path}: no description of a run: {first_fault(error)}") from None
+
+    def changed(self, **given: Any) -> Self:
+        """Return the spec with other settings; each goes to the run, its program or its model."""
+        values = {name: getattr(self, name) for name in self.model_fields_set}
+        program, config = self.program.given(), dict(self.config)
+        model = models.MODELS.get(given.get("model", self.model))
+        for name, value in given.items():
+            if name in type(self).model_fields:
+                values[name] = value
+            elif name in type(self.program).model_fields:
+                program[name] = value
+                config.pop(name, None)
+            elif model is not None and name in model.config_type.model_fields:
+                config[name] = value
+            else:
+                raise UsageError(f"{name.replace('_', '-')} does not go with {self.method}")
+        values["program"] = {"method": self.method, **program}
+        values["config"] = given.get("config", config)
+        return validated(type(self), values)
+
+    def as_chosen(self) -> bytes:
+        """Return the chosen settings alone, as JSON that `read` reads."""
+        return f"{self.model_dump_json(indent=2, exclude_unset=True)}\n".encode()
+
+    def given(self) -> dict[str, Any]:
+        """Return the settings that were chosen for the model and the program."""
+        return {**self.config, **self.program.given()}
+
+    @property
+    def method(self) -> str:
+        return self.program.method
+
+    @property
+    def federated(self) -> type[Program[Any]] | None:
+        """Federated program that the clients compute; None without clients."""
+        return None if self.method == CENTRALIZED else PROGRAMS.named(self.method)
+
     @property
     def protected(self) -> bool:
-        """True if noise protects every sum."""
-        return PROGRAMS.named(self.program.method).protects
+        """True if noise protects every sum, so that the number of clients matters."""
+        return self.federated is not None and self.federated.protects
 
     def least_clients(self, roster: int) -> int:
         """Return the fewest clients that can begin a run; absent clients count as dropped out."""
         return max(self.smallest_cohort, roster - self.statement(roster, 1).dropped)
+
+    # --- settings that nobody chose ---------------------------------------------------------------
+
+    def resolved(self, dataset: str, n_items: int, n_clients: int) -> Self:
+        """Return the spec with all settings, for a data set, a catalogue and a number of clients.
+
+        Raises UsageError if the settings do not go together.
+        """
+        config = self._config(dataset, n_items)
+        changes: dict[str, Any] = {"model": self.model, "config": config.model_dump()}
+        if self.federated is not None:
+            settings = self._settings(self.federated, config, n_items, n_clients)
+            said = None
+            if isinstance(settings, ProtectedSettings):
+                said = promise(settings.epsilon, settings.delta or DEFAULT_DELTA)
+            warning = gives_away(self.method, promised=said) or ""
+            changes |= {"program": settings, "notes": {"gives_away": warning, **self.notes}}
+        return self.model_copy(update=changes)
+
+    def recommender(self) -> Recommender:
+        """Return the model of a resolved spec, not fitted yet."""
+        kind = models.MODELS[self.model]
+        model: Recommender = kind(**self.config)
+        return model
+
+    def _config(self, dataset: str, n_items: int) -> Config:
+        """Return the settings of the model: chosen, of the preset, published, or its defaults.
+
+        A rank that was not chosen is limited to the number of items. The low-pass filter of a
+        low-rank program uses the leading vectors, as many as the model uses with other programs
+        (S_p in the paper's diagram).
+        """
+        self._check_names()
+        kind, program, given = models.MODELS[self.model], self.federated, self.program.given()
+        config = kind.published.get(dataset, kind.config_type())
+        values = config.model_dump()
+        low_rank = program is not None and program.low_rank
+        if program is not None and program.usual_model == self.model:
+            values |= program.preset_models.get(self.preset, {})
+            preset = program.presets.get(self.preset, {})
+            values |= {name: preset[name] for name in ("rank",) if name in preset}
+            low_rank = False  # The model uses all vectors, and requests exactly as many.
+        if given.get("head") is not None:
+            if "head" not in kind.config_type.model_fields:
+                raise UsageError(f"{self.model} does not know a head of popular items")
+            values["head"] = given["head"]
+        made: Config = kind(**{**values, **self.config}).config
+        usual, rank = made.low_pass_rank, given.get("rank")
+        if not usual and rank and not low_rank:
+            raise UsageError(f"{self.model} has no low-pass filter whose rank could be set")
+        if not usual or "rank" in self.config:
+            return made
+        if rank is None:
+            rank = min(usual, n_items)
+        elif low_rank:
+            rank = min(usual, rank)
+        limited: Config = kind(**{**made.model_dump(), "rank": rank}).config
+        return limited
+
+    def _check_names(self) -> None:
+        for what, chosen, known in (
+            ("model", self.model, models.MODELS),
+            ("preset", self.preset, presets()),
+        ):
+            if chosen not in known:
+                raise UsageError(f"no {what} {chosen!r}; there are {', '.join(known)}")
+        if self.federated is None and self.preset != PUBLISHED:
+            raise UsageError(f"the preset {self.preset} does not go with {self.method}")
+
+    def _settings(
+        self, program: type[Program[Any]], config: Config, n_items: int, n_clients: int
+    ) -> MethodSettings:
+        """Return the program settings that compute this model's components with the clients."""
+        if not computes(program, config):
+            raise UsageError(f"{self.method} does not compute what {self.model} needs")
+        given = self.program.given()
+        rank = config.low_pass_rank
+        if program.low_rank:
+            rank = rank or min(DEFAULT_RANK, n_items)
+        offered = {**config.needs, "rank": rank}
+        head = program.settings_type.model_fields.get("head")
+        if head is not None and head.default is not None and "head" not in given:
+            offered["head"] = getattr(config, "head", None)
+            if offered["head"] is None:
+                raise UsageError(f"{self.method} needs a head: how many of the most popular items")
+        if self.protected:
+            given |= {"clients": n_clients, "contributors": self.contributors(n_clients)}
+        preset = None if self.preset == PUBLISHED else self.preset
+        settings: MethodSettings = program.settings_from(given, offered, preset)
+        return settings
+
+    def in_one_round(self) -> Self:
+        """Return the spec of a single round that begins with the basis of an earlier model.
+
+        The preset's settings are meant for several rounds, which correct each other's rounding
+        errors. A single round cannot, so it needs a ring that is wide enough. Its block is the old
+        basis and some more columns, which four bits per entry would not keep apart.
+        """
+        chosen = self.federated.presets.get(self.preset, {}) if self.federated else {}
+        bits = max(chosen.get("ring_bits", 0), USUAL_RING_BITS)
+        usual = {"columns": None, "ring_bits": bits, "block_bits": 8}
+        return self.changed(**(usual | self.program.given() | {"start": "basis"}))
+
+
+class OneProcess(BaseModel):
+    """Clients of a run that are all in this process."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    runtime: Annotated[Literal["simulation", "in-process"], Option("NAME", _SIMULATION)] = (
+        "simulation"
+    )
+    """simulation: all users in one matrix; in-process: client by client."""
+    clients: Annotated[int | None, Option("N", _SIMULATION, "one client per user")] = Field(
+        None, ge=1
+    )
+    """Number of silos."""
+    secret_noise: Annotated[bool, Option("", "Noise (method protected)")] = False
+    """Draw noise that nobody can repeat, not from --seed: epsilon then holds."""
+    warm: Annotated[Path | None, Option("MODEL", "Method spectral")] = None
+    """Start from the basis of this saved model, in one round."""
+    drop_share: _Share = 0.0
+    """Share of the clients that drop out before the first sum (secure aggregation only)."""
+
+    def noise_seed(self, seed: int) -> int | None:
+        """Return the seed of the clients' noise; None for noise that nobody can repeat."""
+        return None if self.secret_noise else seed
 
 
 def computes(program: type[Program[Any]], config: Config) -> bool:

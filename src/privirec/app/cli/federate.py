@@ -10,14 +10,15 @@ import typer
 
 from privirec.app.cli import options
 from privirec.app.cli.groups import with_groups
-from privirec.app.cli.run_options import RunOptions
+from privirec.app.cli.run_options import NetworkOptions
 from privirec.app.cli.table_options import reads_tables, words_for
 from privirec.app.pictures.runs import federation_plot
 from privirec.data import TableOptions, load_dataset
 from privirec.rows import print_table, say, shown_federation, warn, write_json_lines
 from privirec.runtime.carriers import DEFAULT_CARRIER, installed_carrier
-from privirec.runtime.federate import federate, outlook, promise_kept
-from privirec.runtime.plan import NETWORK, Plan, gives_away, server_sees
+from privirec.runtime.federate import federate, for_clients, promise_kept
+from privirec.runtime.reveals import gives_away, outlook, server_sees
+from privirec.runtime.spec import RunSpec
 
 DATASET = "synthetic:town"
 COLUMNS = [
@@ -66,7 +67,7 @@ class FederationOptions:
 
 @with_groups
 @reads_tables
-def command(*, here: FederationOptions, chosen: RunOptions, table: TableOptions) -> None:
+def command(*, here: FederationOptions, chosen: NetworkOptions, table: TableOptions) -> None:
     """Start a server and clients as real processes, over TLS, and compute a model with them.
 
     By default, noise protects every person (--epsilon), and the last line shows the cost in
@@ -85,37 +86,39 @@ def command(*, here: FederationOptions, chosen: RunOptions, table: TableOptions)
     """
     installed_carrier(here.carrier)  # fail before anything is read
     options.check_save(here.save, here.overwrite)
-    plan = chosen.plan(runtime=NETWORK, clients=here.clients)
+    spec = chosen.spec()
     data = load_dataset(
         here.dataset, here.data_dir, test_file=here.test_file, by=here.by, table=table
     )
     words = words_for(here.dataset, here.data_dir, table, test_file=here.test_file, by=here.by)
-    tell = say if plan.noisy else warn
-    tell(outlook(data, plan) or str(gives_away(plan.method, words)))
-    if seen := server_sees(plan.aggregator):
+    sizes = data.train.n_users, data.train.n_items
+    expected = outlook(for_clients(spec, data, here.clients).program, *sizes)
+    (say if spec.protected else warn)(expected or str(gives_away(spec.method, words)))
+    if seen := server_sees(spec.aggregator):
         warn(seen)
     with shown_federation() as watch:
         row = federate(
             data,
-            plan,
+            spec,
+            here.clients,
             carrier=here.carrier,
             keep=here.keep,
             check=here.check,
-            compare=here.compare and plan.noisy,
+            compare=here.compare and spec.protected,
             save=here.save,
             watch=watch,
         )
     write_json_lines(chosen.json_file, [row])
-    _show(row, plan, here, data.name)
+    _show(row, spec, here, data.name)
 
 
-def _show(row: dict[str, Any], plan: Plan, here: FederationOptions, name: str) -> None:
+def _show(row: dict[str, Any], spec: RunSpec, here: FederationOptions, name: str) -> None:
     """Print the result of a federation; exit with 1 if the simulation gives another model."""
     clients = here.clients
-    title = f"{name}: {row['model']} by {plan.method} over {clients} clients, seed {plan.seed}"
+    title = f"{name}: {row['model']} by {spec.method} over {clients} clients, seed {row['seed']}"
     print_table(title, COLUMNS, [row])
     if here.picture is not None:
-        drawn = federation_plot(title, plan.method, clients, row["timeline"], here.picture)
+        drawn = federation_plot(title, spec.method, clients, row["timeline"], here.picture)
         options.say_drawn(drawn)
     say(f"Model {row['model_sha256'][:16]}" + (f", saved in {here.save}" if here.save else ""))
     say("Its clients allow what this run asks for; in a real federation each decides that itself.")

@@ -17,7 +17,7 @@ from privirec.models.base import CENTRAL_MODEL
 from privirec.private import PrivateRecommender
 from privirec.progress import shown_progress
 from privirec.rows import say, warn, write_json_lines
-from privirec.runtime.plan import Plan
+from privirec.runtime.spec import RunSpec
 
 Dataset = Annotated[
     str,
@@ -99,14 +99,13 @@ def command(
         raise UsageError("--delta goes with --epsilon")
     if epsilon is not None and not (model is None and rank is None):
         raise UsageError("--epsilon has a model of its own: leave out --model and --rank")
-    plan = Plan(model=model, rank=rank, seed=seed or 0, threads=threads)
-    plan.check()
+    spec = RunSpec.of(**options.given(model=model, rank=rank, seed=seed, threads=threads))
     found = load_everything(dataset, data_dir, table=table)
     name = Path(dataset).name
     promised = options.given(epsilon=epsilon, delta=delta, seed=seed)
     with shown_progress() as phases:
         if epsilon is None:
-            fitted = fit_all(found, name, chosen(plan, found, phases), phases)
+            fitted = fit_all(found, name, chosen(spec, found, phases), phases)
         else:
             say(PrivateRecommender(**promised).outlook(found.n_users, found.n_items))
             fitted = fit_private(found, name, promised, threads=threads, phases=phases)

@@ -24,7 +24,7 @@ from privirec.models import MODELS
 from privirec.models.artifact import check_replaceable
 from privirec.rows import check_writable, say
 from privirec.runtime.carriers import carrier_names
-from privirec.runtime.plan import AUTO
+from privirec.runtime.spec import AUTO
 from privirec.secagg import ServerModel
 
 

@@ -10,7 +10,7 @@ from privirec.app.cli import cost, frontier, options, privacy_table, sweep, tabl
 from privirec.experiments.protocols import protocol_rows
 from privirec.progress import shown_progress
 from privirec.rows import print_table, say, warn, write_json_lines
-from privirec.runtime.spec import CORRUPT_SHARE, DROPPED_SHARE, Assumptions
+from privirec.runtime.spec import CORRUPT_SHARE, DROP_SHARE, Assumptions
 from privirec.secagg import ServerModel, protocol, protocol_names
 
 COLUMNS = [
@@ -28,7 +28,7 @@ def _protocols(
     entries: Annotated[int, typer.Option(min=1, help="Number of entries of the vector.")] = 10_000,
     bits: Annotated[int, typer.Option(min=2, max=62, help="Width of the ring in bits.")] = 32,
     corrupt_share: options.CorruptShare = CORRUPT_SHARE,
-    drop_share: options.DropShare = DROPPED_SHARE,
+    drop_share: options.DropShare = DROP_SHARE,
     server_model: options.ServerModelName = ServerModel.ACTIVE,
     json_file: options.Json = None,
 ) -> None:
@@ -37,7 +37,9 @@ def _protocols(
     All clients and the server run in this process with real cryptography. If a protocol's guarantee
     is noise, some of the noise stays in the sum: the largest error is that of this run.
     """
-    trust = Assumptions(corrupt_share=corrupt_share, dropped_share=drop_share, server=server_model)
+    trust = Assumptions(
+        corrupt_share=corrupt_share, drop_share=drop_share, server_model=server_model
+    )
     with shown_progress() as phases:
         rows = list(protocol_rows(clients, entries, bits, assumptions=trust, phases=phases))
     write_json_lines(json_file, rows)

@@ -31,11 +31,11 @@ from privirec.rows import (
     warn,
     write_json_lines,
 )
-from privirec.runtime.plan import gives_away
+from privirec.runtime.reveals import gives_away
 from privirec.runtime.spec import (
     CORRUPT_SHARE,
     DEFAULT_AGGREGATOR,
-    DROPPED_SHARE,
+    DROP_SHARE,
     SMALLEST_COHORT,
     Assumptions,
 )
@@ -190,7 +190,7 @@ class PlanOptions:
         str, options.one_of(AGGREGATORS, help="Protocol that protects sums; none: no protection.")
     ] = DEFAULT_AGGREGATOR
     corrupt_share: options.CorruptShare = CORRUPT_SHARE
-    drop_share: options.DropShare = DROPPED_SHARE
+    drop_share: options.DropShare = DROP_SHARE
     server_model: options.ServerModelName = ServerModel.ACTIVE
     out: Annotated[
         Path, typer.Option(help="Folder for a pilot's measurements and chosen settings.")
@@ -213,8 +213,8 @@ class PlanOptions:
     def assumptions(self) -> Assumptions:
         return Assumptions(
             corrupt_share=self.corrupt_share,
-            dropped_share=self.drop_share,
-            server=self.server_model,
+            drop_share=self.drop_share,
+            server_model=self.server_model,
         )
 
 
@@ -316,9 +316,9 @@ def _check(chosen: PlanOptions) -> None:
         raise UsageError("--delta goes with --epsilon")
     if chosen.settle is not None and (chosen.epsilon is not None or chosen.target is not None):
         raise UsageError("--settle goes with neither --epsilon nor --target")
-    if chosen.epsilon is not None and chosen.drop_share > DROPPED_SHARE:
+    if chosen.epsilon is not None and chosen.drop_share > DROP_SHARE:
         raise UsageError(
-            f"with --epsilon noise is planned for {DROPPED_SHARE:g} of the clients dropping out, "
+            f"with --epsilon noise is planned for {DROP_SHARE:g} of the clients dropping out, "
             "as in privirec run: give no larger --drop-share"
         )
 

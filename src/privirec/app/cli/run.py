@@ -19,9 +19,10 @@ from privirec.errors import UsageError
 from privirec.models.base import CENTRAL_MODEL
 from privirec.progress import shown_progress
 from privirec.rows import print_table, say, warn, write_json_lines
-from privirec.runtime.plan import AUTO, Plan, gives_away
+from privirec.runtime.reveals import gives_away
 from privirec.runtime.run import Result, run
 from privirec.runtime.run_shards import DEFAULT_SAMPLE, run_shards
+from privirec.runtime.spec import AUTO, OneProcess, RunSpec
 
 COLUMNS = [
     ("model", "model"),
@@ -83,10 +84,10 @@ def command(*, data: DataOptions, chosen: OneMachineOptions, table: TableOptions
       privirec run --dataset FOLDER-OF-SHARDS --method protected --sample 5000 --work sums
     """
     options.check_save(data.save, data.overwrite)
-    plan = chosen.checked_plan()
-    result = _result(data, plan, table)
+    spec = chosen.spec()
+    result = _result(data, spec, chosen.process(), table)
     write_json_lines(chosen.json_file, [result.row])
-    print_table(f"{result.row['dataset']}, seed {plan.seed}", COLUMNS, [result.row])
+    print_table(f"{result.row['dataset']}, seed {spec.program.seed}", COLUMNS, [result.row])
     found = result.metrics
     if load_sharded(data.dataset) is None:
         say(
@@ -96,26 +97,26 @@ def command(*, data: DataOptions, chosen: OneMachineOptions, table: TableOptions
     else:
         say(f"NDCG and Recall of {found.users:,} users, drawn at random")
     same_data = words_for(data.dataset, data.data_dir, table, test_file=data.test_file, by=data.by)
-    if warning := gives_away(plan.method, same_data, result.promised):
+    if warning := gives_away(spec.method, same_data, result.promised):
         warn(warning)
     if data.save:
-        if plan.program is None:
+        if spec.federated is None:
             warn(CENTRAL_MODEL)
         result.recommender.save(data.save, result.manifest())
         say(f"Saved in {data.save}")
 
 
-def _result(chosen: DataOptions, plan: Plan, table: TableOptions) -> Result:
+def _result(chosen: DataOptions, spec: RunSpec, process: OneProcess, table: TableOptions) -> Result:
     sharded = load_sharded(chosen.dataset)
     if sharded is None and not (chosen.sample is None and chosen.work is None):
         raise UsageError("--sample and --work go with data in shards: privirec data convert")
     with shown_progress() as phases:
         if sharded is not None:
-            if plan.model == AUTO:
+            if spec.model == AUTO:
                 raise UsageError(f"--model {AUTO} needs data that fit in memory, not shards")
             sample = chosen.sample or DEFAULT_SAMPLE
-            return run_shards(sharded, plan, phases, sample=sample, work=chosen.work)
+            return run_shards(sharded, spec, phases, process, sample=sample, work=chosen.work)
         data = load_dataset(
             chosen.dataset, chosen.data_dir, test_file=chosen.test_file, by=chosen.by, table=table
         )
-        return run(data, choose(plan, data.train, phases), phases)
+        return run(data, choose(spec, data.train, phases), phases, process)

@@ -1,326 +1,288 @@
-"""Options of a run, declared once for `run`, `federate` and `server run`."""
+"""Options of a run, generated from the fields of its description.
+
+A field that is marked with `Option` becomes an option of `run`, `federate` and `server run`: a
+field of `RunSpec`, of `OneProcess` (`run` alone) or of the settings of a method. Programs that
+share a setting share its option.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
+import click
 import typer
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from privirec.app.cli import options
 from privirec.app.cli.groups import PANEL
 from privirec.errors import UsageError
-from privirec.federated.programs import (
-    DEFAULT_PROGRAM,
-    DEFAULT_ROUNDS,
-    PROGRAMS,
-    PrivirecKSettings,
-    PrivirecSettings,
-)
-from privirec.federated.programs.power import PowerSettings
-from privirec.federated.programs.spectral import SpectralSettings
-from privirec.runtime.plan import (
-    CENTRALIZED,
-    PUBLISHED,
-    RUNTIMES,
-    SOLVERS,
-    Plan,
-    methods,
-    methods_in_short,
-    presets,
-    read_settings,
-    usual_dropped_share,
-)
+from privirec.federated.programs import DEFAULT_PROGRAM, PROGRAMS
+from privirec.federated.settings import Option, validated
 from privirec.runtime.spec import (
+    AUTO,
+    CENTRALIZED,
     CORRUPT_SHARE,
-    DEFAULT_AGGREGATOR,
-    DROPPED_SHARE,
+    DROP_SHARE,
+    DROP_SHARE_ON_ONE_MACHINE,
+    NETWORK,
     SERVER_ON_ONE_MACHINE,
-    SMALLEST_COHORT,
-    Assumptions,
-    Deadlines,
+    OneProcess,
+    RunSpec,
+    settings_type,
 )
-from privirec.secagg import ServerModel, protocol_names
 
-_NOISE = {PANEL: "Noise (method protected)"}
-_SPECTRAL = {PANEL: "Method spectral"}
-_POWER = {PANEL: "Power methods (privirec, privirec-k)"}
-_SUMS = {PANEL: "Secure aggregation"}
-_ONE_MACHINE = {PANEL: "Simulation on this machine"}
-_NETWORK = {PANEL: "Clients on a network"}
+Options = TypeVar("Options", bound="RunOptions")
 
-Preset = Annotated[
-    str,
-    options.one_of(
-        presets(),
-        metavar="NAME",
-        help=f"Preset: {', '.join(presets())}. DATA-NMB: spectral, tuned for N megabytes up.",
-    ),
-]
-Settings = Annotated[
+
+def marked(settings: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, Option]]:
+    """Yield the fields that are options, with their names and marks."""
+    for name, field in settings.model_fields.items():
+        for mark in field.metadata:
+            if isinstance(mark, Option):
+                yield name, field, mark
+
+
+@dataclass(frozen=True)
+class Offered:
+    """An option, and the fields that it sets: one, or one of each method that has it."""
+
+    name: str
+    mark: Option
+    fields: Mapping[str, FieldInfo]
+    """Fields by method; the name is empty for a field of the run itself."""
+    more: tuple[str, ...] = ()
+    """Further choices."""
+
+    @property
+    def help(self) -> str:
+        field = next(iter(self.fields.values()))
+        text = " ".join((field.description or "").partition("\n\n")[0].split())
+        if self.mark.choices is not None:
+            first, _, rest = text.partition(".")
+            text = f"{first}: {', '.join([*self.mark.choices(), *self.more])}.{rest}"
+        shown = f": {self.mark.default}" if self.mark.default else self._defaults()
+        return f"{text.rstrip('.')} (default{shown})." if shown else text
+
+    def _defaults(self) -> str:
+        by_default: dict[str, list[str]] = {}
+        for method, field in self.fields.items():
+            if isinstance(field.default, str | int | float) and field.default is not False:
+                by_default.setdefault(_shown(field.default), []).append(method)
+        if not by_default:
+            return ""
+        first, *others = by_default
+        more = (f"; {', '.join(by_default[text])}: {text}" for text in others)
+        return f" {first}{''.join(more)}"
+
+    def as_field(self, default: Any = None) -> tuple[str, Any, Any]:
+        """Return the option as a field of a dataclass that a command takes as its parameter."""
+        kind, more = self._type()
+        text = self.help
+        if default is not None:
+            text = f"{text.rpartition(' (default')[0]} (default {_shown(default)})."
+        names = [f"--{self.name.replace('_', '-')}"] if kind is bool else []  # no --no-NAME
+        metavar = self.mark.metavar or None
+        made = typer.Option(..., *names, help=text, metavar=metavar, show_default=False, **more)
+        panel = {PANEL: self.mark.group or None}
+        field = dataclasses.field(default=None, metadata=panel)
+        return self.name, Annotated[kind | None, made], field
+
+    def _type(self) -> tuple[Any, dict[str, Any]]:
+        """Return the type of the option, and what else Typer must know to check a value."""
+        if self.mark.choices is not None:
+            return str, {"click_type": click.Choice([*self.mark.choices(), *self.more])}
+        kinds = [_plain(field.annotation) for field in self.fields.values()]
+        names = [name for kind in kinds for name in get_args(kind) if get_origin(kind) is Literal]
+        if names and all(isinstance(name, str) for name in names):
+            return str, {"click_type": click.Choice(list(dict.fromkeys(names)))}
+        kind = int if names else kinds[0]
+        if isinstance(kind, type) and issubclass(kind, StrEnum | Path | bool):
+            return kind, {}
+        return kind if kind in (int, float) else str, {"callback": self._check}
+
+    def _check(self, given: Any) -> Any:
+        """Return a value that one of the fields accepts, or refuse it as the last one does."""
+        if given is None:
+            return None
+        options.finite(given if isinstance(given, float) else None)
+        for field in self.fields.values():
+            try:
+                kind: Any = Annotated[field.annotation, *field.metadata]
+                TypeAdapter(kind).validate_python(given)
+            except ValidationError as error:
+                fault = error.errors()[0]["msg"]
+            else:
+                return given
+        raise typer.BadParameter(f"{given}: {fault}.")
+
+
+def _shown(value: str | float) -> str:
+    return str(value) if isinstance(value, str) else f"{value:g}"
+
+
+def _plain(annotation: Any) -> Any:
+    """Return an annotation without `None` and without what is written beside the type."""
+    if get_origin(annotation) is Annotated:
+        return _plain(get_args(annotation)[0])
+    if get_origin(annotation) is UnionType:
+        kinds = [_plain(kind) for kind in get_args(annotation) if kind is not type(None)]
+        return kinds[0] if len(kinds) == 1 else str
+    return annotation
+
+
+def offered(
+    methods: Iterable[str], models: Iterable[type[BaseModel]], without: Collection[str] = ()
+) -> list[Offered]:
+    """Return the options of these methods and models, common ones first, then by group."""
+    found: dict[str, Offered] = {}
+    sources = [("", model) for model in models]
+    sources += [(method, settings_type(method)) for method in methods]
+    for method, settings in sources:
+        for name, field, mark in marked(settings):
+            if mark.group not in without:
+                before = found.get(name)
+                fields = {**(before.fields if before else {}), method: field}
+                found[name] = Offered(name, before.mark if before else mark, fields)
+    groups = list(dict.fromkeys(["", *(one.mark.group for one in found.values())]))
+    return sorted(found.values(), key=lambda one: groups.index(one.mark.group))
+
+
+def methods_in_short(names: Iterable[str]) -> str:
+    """Return a short description of each of these methods, for help texts."""
+    named: dict[str, list[str]] = {}
+    for name in names:
+        text = "all histories on this machine, without clients"
+        named.setdefault(PROGRAMS[name].in_short if name in PROGRAMS else text, []).append(name)
+    return "; ".join(f"{', '.join(same)}: {text}" for text, same in named.items()) + "."
+
+
+SettingsFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Method, model and settings that privirec paper tune found.",
+        help="Settings of privirec paper tune, or run.json of an earlier run.",
         show_default=False,
     ),
 ]
-Rank = Annotated[
-    int | None, typer.Option(min=1, metavar="K", help="Vectors of the low-pass filter.")
-]
-Rounds = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="L",
-        help=f"Secure sums of the power method (default {DEFAULT_ROUNDS}; preset paper: 2).",
-    ),
-]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SIZES",
-        help="Columns of each round, as 8x128 or 256,128,128 (default: 1.5 times the rank, in "
-        "eight rounds).",
-        show_default=False,
-    ),
-]
-BlockBits = Annotated[
-    int | None,
-    typer.Option(
-        metavar="BITS",
-        help="Bits per entry sent to clients: 4, 8 or 16 (default 4).",
-        show_default=False,
-    ),
-]
-Pairs = Annotated[
-    str | None,
-    options.one_of(
-        options.choices_of(SpectralSettings, "pairs"),
-        metavar="WAY",
-        help="Way to eigenpairs: nystrom (default) or rayleigh-ritz.",
-    ),
-]
-Start = Annotated[
-    str | None,
-    options.one_of(
-        options.choices_of(PowerSettings, "start"),
-        metavar="BLOCK",
-        help="Start block: items (from a public seed), users (one row per user).",
-    ),
-]
-Eigenvalues = Annotated[
-    str | None,
-    options.one_of(
-        options.choices_of(PrivirecKSettings, "eigenvalues"),
-        metavar="WAY",
-        help="privirec-k: rayleigh-ritz, or diagonal (of the QR factor).",
-    ),
-]
-LowPassFrom = Annotated[
-    str | None,
-    options.one_of(
-        options.choices_of(PrivirecSettings, "low_pass_from"),
-        metavar="PLACE",
-        help="privirec: low-pass filter from the clients or the server.",
-    ),
-]
-RingBits = Annotated[
-    int | None,
-    typer.Option(
-        min=1, max=64, metavar="BITS", help="Width of the ring (default 32; spectral 12)."
-    ),
-]
-Aggregator = Annotated[
-    str,
-    options.one_of(
-        protocol_names(),
-        metavar="NAME",
-        help=f"Protocol for sums: {', '.join(protocol_names())}. none: the server sees each "
-        "contribution.",
-    ),
-]
-DropShare = Annotated[
-    float,
-    typer.Option(
-        min=0,
-        max=0.5,
-        metavar="X",
-        callback=options.finite,
-        help="Share of clients that may (privirec run: do) drop out.",
-    ),
-]
-
-PROGRAM_SETTINGS = (
-    *("epsilon", "delta", "way", "columns", "block_bits", "pairs", "settle", "ring_bits"),
-    *("start", "eigenvalues", "low_pass_from"),
-)
-"""Options that are settings of the federated program."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Options that every command has that runs a program with clients."""
+def generated(
+    *models: type[BaseModel],
+    methods: Collection[str] = tuple(PROGRAMS),
+    without: Collection[str] = (),
+) -> Callable[[type[Options]], type[Options]]:
+    """Return a decorator that gives a class the options of these models and methods.
 
-    method: Annotated[
-        str,
-        options.one_of(PROGRAMS, metavar="NAME", help=f"Method. {methods_in_short(PROGRAMS)}"),
-    ] = DEFAULT_PROGRAM
-    model: options.Model = None
-    preset: Preset = PUBLISHED
-    settings: Settings = None
-    rank: Rank = None
-    rounds: Rounds = None
-    head: options.Head = None
-    seed: options.Seed = 0
-    threads: options.Threads = None
-    json_file: options.Json = None
-    epsilon: options.Epsilon = field(default=None, metadata=_NOISE)
-    delta: options.Delta = field(default=None, metadata=_NOISE)
-    way: options.Way = field(default=None, metadata=_NOISE)
-    columns: Columns = field(default=None, metadata=_SPECTRAL)
-    block_bits: BlockBits = field(default=None, metadata=_SPECTRAL)
-    pairs: Pairs = field(default=None, metadata=_SPECTRAL)
-    settle: options.Settle = field(default=None, metadata=_SPECTRAL)
-    start: Start = field(default=None, metadata=_POWER)
-    eigenvalues: Eigenvalues = field(default=None, metadata=_POWER)
-    low_pass_from: LowPassFrom = field(default=None, metadata=_POWER)
-    aggregator: Aggregator = field(default=DEFAULT_AGGREGATOR, metadata=_SUMS)
-    drop_share: DropShare = field(default=DROPPED_SHARE, metadata=_SUMS)
-    corrupt_share: options.CorruptShare = field(default=CORRUPT_SHARE, metadata=_SUMS)
-    server_model: options.ServerModelName = field(default=ServerModel.ACTIVE, metadata=_SUMS)
-    ring_bits: RingBits = field(default=None, metadata=_SUMS)
+    `without` holds groups that are left out.
+    """
 
-    def plan(self, **more: Any) -> Plan:
-        """Return the plan of this run; `more` are fields of Plan that only one command has."""
-        method, model, config = self.method, self.model, {}
-        chosen = options.given(**{name: getattr(self, name) for name in PROGRAM_SETTINGS})
-        if self.settings is not None:
-            found = read_settings(self.settings)
-            method, config = found["method"], found["config"]
-            model = model or found["model"]
-            chosen = found["program"] | chosen
-        return Plan(
-            model=model,
-            method=method,
-            preset=self.preset,
-            rank=self.rank,
-            rounds=self.rounds,
-            head=self.head,
-            aggregator=self.aggregator,
-            assumptions=Assumptions(
-                corrupt_share=self.corrupt_share,
-                dropped_share=self.tolerated_drop_share(method),
-                server=self.server_model,
-            ),
-            seed=self.seed,
-            threads=self.threads,
-            federated=chosen,
-            config=config,
-            **more,
+    def decorated(group: type[Options]) -> type[Options]:
+        usual = group.defaults
+        text = f"Method. {methods_in_short(methods)[:-1]} (default {usual['method']})."
+        choice = options.one_of(methods, metavar="NAME", help=text, show_default=False)
+        of_run = [
+            dataclasses.replace(each, more=group.more_choices.get(each.name, ())).as_field(
+                usual.get(each.name)
+            )
+            for each in offered(methods, models, without)
+        ]
+        fields: list[tuple[str, Any, Any]] = [
+            ("method", Annotated[str | None, choice], None),
+            *of_run,
+            ("settings", SettingsFile, None),
+            ("json_file", options.Json, None),
+        ]
+        made = dataclasses.make_dataclass(
+            group.__name__, fields, bases=(group,), frozen=True, kw_only=True
         )
+        made.__doc__ = group.__doc__
+        return made
 
-    def tolerated_drop_share(self, method: str) -> float:
-        """Return the share of clients that may drop out of a run with this method."""
-        return self.drop_share
+    return decorated
 
 
-@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of a run as they were given; None stands for the default."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {"method": DEFAULT_PROGRAM}
+    """Defaults of the command where they are not those of the fields."""
+    more_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Names that the command takes beside the choices of the fields."""
+    method: str | None
+    settings: Path | None
+    json_file: Path | None
+
+    def given(self, names: Collection[str] | None = None) -> dict[str, Any]:
+        """Return the settings that were given, or those with these names alone."""
+        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None and (names is None or name in names)
+        }
+
+    def spec(self) -> RunSpec:
+        """Return the description of the run."""
+        given = self.given()
+        for name in ("method", "settings", "json_file", *_PROCESS):
+            given.pop(name, None)
+        usual = dict(self.defaults)
+        method = usual.pop("method")
+        if self.settings is None:
+            return RunSpec.of(self.method or method, **(usual | given))
+        found = RunSpec.read(self.settings)
+        if self.method not in (None, found.method):
+            raise UsageError(f"{self.settings} has the method {found.method}, not {self.method}")
+        missing = {name: usual[name] for name in usual.keys() - found.model_fields_set}
+        return found.changed(**(missing | given))
+
+
+_PROCESS = [name for name, _, _ in marked(OneProcess)]
+
+
+@generated(RunSpec)
+class NetworkOptions(RunOptions):
+    """Options of a run with clients on a network."""
+
+
+@generated(RunSpec, OneProcess, methods=(*PROGRAMS, CENTRALIZED), without={NETWORK})
 class OneMachineOptions(RunOptions):
     """Options of `privirec run`: also without clients, and with clients in this process."""
 
-    method: Annotated[
-        str,
-        options.one_of(methods(), metavar="NAME", help=f"Method. {methods_in_short(methods())}"),
-    ] = CENTRALIZED
-    model: options.ModelOrAuto = None
-    aggregator: Aggregator = field(default="none", metadata=_SUMS)
-    drop_share: DropShare = field(default=0.0, metadata=_SUMS)
-    server_model: options.ServerModelName = field(default=SERVER_ON_ONE_MACHINE, metadata=_SUMS)
-    solver: Annotated[
-        str,
-        options.one_of(
-            SOLVERS,
-            metavar="NAME",
-            help=f"centralized: {', '.join(SOLVERS)} (--rounds steps, one or two QR).",
-        ),
-    ] = field(default="converged", metadata=_ONE_MACHINE)
-    runtime: Annotated[
-        str,
-        options.one_of(
-            RUNTIMES,
-            metavar="NAME",
-            help="simulation: all users in one matrix; in-process: client by client.",
-        ),
-    ] = field(default="simulation", metadata=_ONE_MACHINE)
-    clients: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Number of silos (default: one client per user)."),
-    ] = field(default=None, metadata=_ONE_MACHINE)
-    secret_noise: Annotated[
-        bool,
-        typer.Option(
-            "--secret-noise",
-            help="Draw noise that nobody can repeat, not from --seed: epsilon then holds.",
-        ),
-    ] = field(default=False, metadata=_NOISE)
-    warm: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODEL",
-            help="Start from the basis of this saved model, in one round.",
-            show_default=False,
-        ),
-    ] = field(default=None, metadata=_SPECTRAL)
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "method": CENTRALIZED,
+        "aggregator": "none",
+        "drop_share": 0.0,
+        "server_model": SERVER_ON_ONE_MACHINE,
+    }
+    more_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"model": (AUTO,)}
+    drop_share: float | None
 
-    def tolerated_drop_share(self, method: str) -> float:
-        return max(usual_dropped_share(method), self.drop_share)
+    def spec(self) -> RunSpec:
+        """Return the description of the run; raise UsageError for options without effect.
 
-    def checked_plan(self) -> Plan:
-        """Return the plan; raise UsageError for options that would have no effect."""
-        plan = self.plan(
-            solver=self.solver,
-            runtime=self.runtime,
-            clients=self.clients,
-            drop_share=self.drop_share,
-            secret_noise=self.secret_noise,
-            warm=self.warm,
-        )
-        if self.aggregator == "none":
+        A noisy method tolerates the drop-outs of a network, so that its results are those of a
+        network.
+        """
+        spec = super().spec()
+        if spec.aggregator == "none":
             # Without masks there are no secret shares; only noise depends on the corrupt share.
-            if self.corrupt_share != CORRUPT_SHARE and not plan.noisy:
+            if spec.corrupt_share != CORRUPT_SHARE and not spec.protected:
                 raise UsageError(
                     "--corrupt-share goes with an --aggregator, or with noise (protected)"
                 )
-            if self.server_model != SERVER_ON_ONE_MACHINE:
+            if spec.server_model != SERVER_ON_ONE_MACHINE:
                 raise UsageError("--server-model goes with an --aggregator: secagg+ or secagg")
-        return plan
+        usual = DROP_SHARE if spec.protected else DROP_SHARE_ON_ONE_MACHINE
+        return spec.changed(drop_share=max(usual, self.drop_share or 0.0))
 
-
-@dataclass(frozen=True, kw_only=True)
-class ServerRunOptions(RunOptions):
-    """Options of `privirec server run`: also the waiting times of a network."""
-
-    smallest_cohort: Annotated[
-        int, typer.Option(min=2, metavar="N", help="Smallest number of clients in a sum.")
-    ] = field(default=SMALLEST_COHORT, metadata=_NETWORK)
-    hello: Annotated[
-        float,
-        typer.Option(
-            min=1, metavar="SECONDS", callback=options.finite, help="Time to wait for clients."
-        ),
-    ] = field(default=120.0, metadata=_NETWORK)
-    deadline: Annotated[
-        float,
-        typer.Option(
-            min=1,
-            metavar="SECONDS",
-            callback=options.finite,
-            help="Time limit for each step of a run.",
-        ),
-    ] = field(default=1800.0, metadata=_NETWORK)
-
-    def deadlines(self) -> Deadlines:
-        steps = ("setup", "preparation", "input", "recovery", "artifact")
-        return Deadlines(hello=self.hello, **dict.fromkeys(steps, self.deadline))
+    def process(self) -> OneProcess:
+        """Return the way to run it in this process."""
+        return validated(OneProcess, self.given([*_PROCESS, "drop_share"]))

@@ -12,15 +12,16 @@ import typer
 from privirec.app.cli import options, roster
 from privirec.app.cli.groups import with_groups
 from privirec.app.cli.options import Yes, agree
-from privirec.app.cli.run_options import ServerRunOptions
+from privirec.app.cli.run_options import NetworkOptions
 from privirec.errors import FederationError, UsageError
-from privirec.federated.programs import Program, ProgramSettings, program_of
+from privirec.federated.programs import Program, program_of
+from privirec.federated.settings import MethodSettings
 from privirec.rows import print_table, say, shown_federation, warn, write_json_lines
 from privirec.runtime import serving
 from privirec.runtime.carriers import DEFAULT_CARRIER, Listening, installed_carrier
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.enrolment.folders import OperatorFolder
-from privirec.runtime.plan import NETWORK, outlook, server_sees
+from privirec.runtime.reveals import outlook, server_sees
 
 if TYPE_CHECKING:
     from privirec.runtime.runs import Watch
@@ -113,7 +114,7 @@ def run(
     name: Annotated[
         str, typer.Argument(help="Name of the run; an existing name resumes that run.")
     ],
-    chosen: ServerRunOptions,
+    chosen: NetworkOptions,
 ) -> None:
     """Run a program on a running server, and follow it to its end.
 
@@ -121,18 +122,16 @@ def run(
     """
     home = OperatorFolder(folder)
     has_ended = (home.run(name) / "result.json").exists()
-    plan = chosen.plan(runtime=NETWORK)
+    spec = chosen.spec()
     n_items = len(home.catalogue.item_ids)
     if not (approved := len(home.members.roster())):
         where = shlex.quote(str(folder))
         raise UsageError(f"nobody is in the roster yet: privirec server approve {where} CARD")
-    spec = plan.spec("", n_items, approved if plan.noisy else 1).model_copy(
-        update={"smallest_cohort": chosen.smallest_cohort, "deadlines": chosen.deadlines()}
-    )
+    spec = spec.resolved("", n_items, approved)
     carrier = installed_carrier(serving.last_carrier(home) if has_ended else serving.check_up(home))
     if not has_ended:  # warn before any client is asked
-        (say if plan.noisy else warn)(spec.notes["gives_away"])
-        if seen := server_sees(plan.aggregator):
+        (say if spec.protected else warn)(spec.notes["gives_away"])
+        if seen := server_sees(spec.aggregator):
             warn(seen)
         _propose_epsilon(home, program_of(spec.program, approved, n_items))
     carrier.start_run(home, name, spec)
@@ -178,7 +177,7 @@ def _show_result(result: dict[str, Any], json_file: Path | None) -> None:
     _show(result["status"])
 
 
-def _saying_what_to_expect(watch: Watch, settings: ProgramSettings, n_items: int) -> Watch:
+def _saying_what_to_expect(watch: Watch, settings: MethodSettings, n_items: int) -> Watch:
     """Return a watch that prints once how useful the model can be under this noise.
 
     It does so as soon as the number of people is known: when all clients are gathered, and before

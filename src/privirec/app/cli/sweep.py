@@ -18,7 +18,7 @@ from privirec.errors import UsageError
 from privirec.experiments.sweep import COMPETITIVE_RANK, Sweep, averaged, reaches, usual_ranks
 from privirec.progress import shown_progress
 from privirec.rows import print_table, say, warn, write_json_lines
-from privirec.runtime.plan import gives_away
+from privirec.runtime.reveals import gives_away
 
 
 @dataclass(frozen=True, kw_only=True)

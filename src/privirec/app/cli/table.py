@@ -15,7 +15,7 @@ from privirec.federated.programs import DEFAULT_ROUNDS
 from privirec.models import MODELS, compared
 from privirec.progress import shown_progress
 from privirec.rows import print_table, warn
-from privirec.runtime.plan import gives_away
+from privirec.runtime.reveals import gives_away
 
 COLUMNS = [
     ("model", "model"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,14 +12,14 @@ from privirec.app.cli import options
 from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables, words_for
 from privirec.data import Dataset, TableOptions, load_dataset
-from privirec.data.text import write_lines
+from privirec.durable import write_whole
 from privirec.errors import UsageError
-from privirec.experiments.tune import Tuning, as_settings
+from privirec.experiments.tune import Tuning, as_spec
 from privirec.experiments.tune_federated import RUNTIMES, FederatedTuning
 from privirec.federated.programs import SpectralValidation
 from privirec.progress import shown_progress
 from privirec.rows import as_bytes, parse_bytes, print_table, say, warn, write_json_lines
-from privirec.runtime.plan import gives_away
+from privirec.runtime.reveals import gives_away
 from privirec.runtime.spec import DEFAULT_AGGREGATOR
 from privirec.secagg import protocol_names
 
@@ -141,7 +140,7 @@ def command(*, chosen: TuneOptions, table: TableOptions) -> None:
     with shown_progress() as phases:
         best = tuning.run(phases)
     settings = chosen.out / f"spectral-{'federated-' if chosen.federated else ''}{label}.json"
-    write_lines(settings, [json.dumps(as_settings(best), indent=2, sort_keys=True)])
+    write_whole(settings, as_spec(best).as_chosen())
     write_json_lines(chosen.json_file, [best])
     title = f"{data.name}: best of {len(tuning.points)} points, validation, {as_bytes(limit)} up"
     _show(title, best, tuning)

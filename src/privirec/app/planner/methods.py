@@ -1,4 +1,4 @@
-"""PlannedMethod methods, sized for a budget, and the choice of the one to propose.
+"""Methods, sized for a budget, and the choice of the one to propose.
 
 The rule follows, with the measurements behind it (docs/results/plan.md has the figures):
 
@@ -44,8 +44,7 @@ from privirec.federated.programs.spectral import USUAL_RING_BITS
 from privirec.models import BSPMEM, EASE, GFCF
 from privirec.privacy.ledger import Ledger
 from privirec.rows import as_bytes
-from privirec.runtime.plan import Plan
-from privirec.runtime.spec import DROPPED_SHARE, SERVER_ON_ONE_MACHINE, Assumptions
+from privirec.runtime.spec import SERVER_ON_ONE_MACHINE, RunSpec
 
 COVERED = 0.8
 """Least share of all interactions for which a head is the better use of the bytes."""
@@ -79,7 +78,7 @@ POWER_ROUNDS = 2
 class PlannedMethod:
     """A method with its size, planned for a population."""
 
-    plan: Plan
+    spec: RunSpec
     population: Population
     validation_ndcg: float | None = None
     """NDCG@20 on held-out items, if a pilot measured it."""
@@ -89,9 +88,8 @@ class PlannedMethod:
     @cached_property
     def program(self) -> Program[Any]:
         people = self.population
-        recommender = self.plan.recommender(people.name or "", people.items)
-        settings = self.plan.settings(recommender, people.items, people.users)
-        return program_of(settings, people.users, people.items)
+        spec = self.spec.resolved(people.name or "", people.items, people.users)
+        return program_of(spec.program, people.users, people.items)
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -112,7 +110,7 @@ class PlannedMethod:
 
         Clients of `privirec` fetch the non-zeros of P~, and their number depends on the data.
         """
-        return self.plan.method != Privirec.name or self.population.item_item_entries is not None
+        return self.spec.method != Privirec.name or self.population.item_item_entries is not None
 
 
 @dataclass(frozen=True)
@@ -150,13 +148,13 @@ def choose(
     if epsilon is not None:
         return _protected(population, budget, epsilon, delta, corrupt_share)
     made = candidates(population, budget, settle)
-    fitting = {one.plan.method: one for one in made if one.bytes_up <= budget}
+    fitting = {one.spec.method: one for one in made if one.bytes_up <= budget}
     proposed, why = _preferred(population, fitting)
     if proposed is None:
         least = min(made, key=lambda one: one.bytes_up)
         raise UsageError(
             f"nothing fits an upload budget of {as_bytes(budget)} per client: the smallest plan, "
-            f"{least.plan.method} with {_size(least)}, takes {as_bytes(least.bytes_up)}"
+            f"{least.spec.method} with {_size(least)}, takes {as_bytes(least.bytes_up)}"
         )
     return Proposal(
         proposed,
@@ -171,8 +169,8 @@ def _preferred(
 ) -> tuple[PlannedMethod | None, str]:
     """Apply the rule in the module's docstring, and return the candidate with the reason."""
     head, spectral = fitting.get(HeadGram.name), fitting.get(SpectralProgram.name)
-    covered = population.coverage(head.plan.head or 0) if head else 0.0
-    size = f"{head.plan.head:,} items" if head and head.plan.head else ""
+    items = head.spec.given()["head"] if head else 0
+    covered, size = population.coverage(items), f"{items:,} items"
     if head and covered >= COVERED:
         return head, f"a head of {size} has {covered:.0%} of all interactions"
     if spectral:
@@ -191,11 +189,10 @@ def _protected(
     delta: float | None,
     corrupt_share: float | None,
 ) -> Proposal:
-    given = {"epsilon": epsilon} | ({} if delta is None else {"delta": delta})
-    terms: dict[str, float] = {} if corrupt_share is None else {"corrupt_share": corrupt_share}
-    assumed = Assumptions(dropped_share=DROPPED_SHARE, server=SERVER_ON_ONE_MACHINE, **terms)
-    plan = Plan(method=Protected.name, federated=given, assumptions=assumed)
-    found = PlannedMethod(plan, population)
+    chosen = {"epsilon": epsilon, "delta": delta, "corrupt_share": corrupt_share}
+    given = {name: value for name, value in chosen.items() if value is not None}
+    spec = RunSpec.of(Protected.name, server_model=SERVER_ON_ONE_MACHINE, **given)
+    found = PlannedMethod(spec, population)
     if found.bytes_up > budget:
         raise UsageError(
             f"protected at epsilon {epsilon:g} uploads {as_bytes(found.bytes_up)} per client, but "
@@ -232,29 +229,26 @@ def _spectral(population: Population, budget: int, settle: float | None) -> Plan
             return None
         shape = Shape((each,) * 4, bits)
     rank = min(largest_rank(shape, users, items), round(KEPT * sum(shape.columns)))
-    given: dict[str, Any] = {
-        "columns": f"{len(shape.columns)}x{shape.columns[0]}",
-        "ring_bits": bits,
-    }
+    given: dict[str, Any] = {"rank": rank, "columns": shape.columns, "ring_bits": bits}
     if settle:
         given["settle"] = settle
-    return PlannedMethod(Plan(method=SpectralProgram.name, rank=rank, federated=given), population)
+    return PlannedMethod(RunSpec.of(SpectralProgram.name, **given), population)
 
 
 def _head(population: Population, budget: int) -> PlannedMethod:
     bits = counting_bits(population.widest_degree)
 
     def of(head: int) -> PlannedMethod:
-        plan = Plan(EASE.name, HeadGram.name, head=head, federated={"ring_bits": bits})
-        return PlannedMethod(plan, population)
+        spec = RunSpec.of(HeadGram.name, model=EASE.name, head=head, ring_bits=bits)
+        return PlannedMethod(spec, population)
 
     return _largest(of, budget, min(LEAST_HEAD, population.items), LARGEST_HEAD, population.items)
 
 
 def _power(population: Population, budget: int) -> PlannedMethod:
     def of(rank: int) -> PlannedMethod:
-        plan = Plan(GFCF.name, PrivirecK.name, rank=rank, rounds=POWER_ROUNDS)
-        return PlannedMethod(plan, population)
+        spec = RunSpec.of(PrivirecK.name, model=GFCF.name, rank=rank, rounds=POWER_ROUNDS)
+        return PlannedMethod(spec, population)
 
     least = min(LEAST_COLUMNS, population.items)
     return _largest(of, budget, least, population.items, population.items)
@@ -263,8 +257,9 @@ def _power(population: Population, budget: int) -> PlannedMethod:
 def _whole(population: Population) -> PlannedMethod:
     """Return the only size of `privirec`, with the model that was best on it."""
     config = BSPMEM.published.get(population.name or "", BSPMEM.config_type())
-    rank = min(config.low_pass_rank, population.items) or None
-    return PlannedMethod(Plan(BSPMEM.name, Privirec.name, rank=rank), population)
+    rank = min(config.low_pass_rank, population.items)
+    given = {"rank": rank} if rank else {}
+    return PlannedMethod(RunSpec.of(Privirec.name, model=BSPMEM.name, **given), population)
 
 
 def _largest(
@@ -289,7 +284,15 @@ def counting_bits(largest_degree: int) -> int:
 
 
 def _size(candidate: PlannedMethod) -> str:
-    plan = candidate.plan
-    if plan.head is not None:
-        return f"a head of {plan.head:,} items"
-    return f"{plan.federated.get('columns', plan.rank)} columns"
+    given = candidate.spec.given()
+    if "head" in given:
+        return f"a head of {given['head']:,} items"
+    return f"{written(given.get('columns', given.get('rank')))} columns"
+
+
+def written(value: Any) -> str:
+    """Return a setting as an option of the command line takes it."""
+    if isinstance(value, tuple):
+        alike = len(set(value)) == 1
+        return f"{len(value)}x{value[0]}" if alike else ",".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

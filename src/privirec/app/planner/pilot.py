@@ -8,7 +8,6 @@ an interrupted pilot resumes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,13 +16,12 @@ from pathlib import Path
 from privirec.app.planner.methods import PlannedMethod, Proposal, candidates, choose
 from privirec.app.planner.population import Population
 from privirec.data.interactions import Dataset
-from privirec.data.text import write_lines
+from privirec.durable import write_whole
 from privirec.errors import PrivirecError, UsageError
-from privirec.experiments.tune import Shape, Tuning, as_settings
+from privirec.experiments.tune import Shape, Tuning, as_spec
 from privirec.federated.programs import HeadGram, SpectralProgram, SpectralSettings
 from privirec.progress import QUIET, Phases
 from privirec.rows import as_bytes, in_file_name
-from privirec.runtime.plan import Plan
 from privirec.runtime.run import run
 
 MOST_BYTES = 100_000_000
@@ -75,7 +73,7 @@ class Pilot:
         best = max(self.tried, key=_accuracy)
         raise TargetMissed(
             f"no plan up to {as_bytes(self.most)} reaches NDCG@20 {self.target:g} on the "
-            f"validation split: the best is {_accuracy(best):.4f}, {best.plan.method} with "
+            f"validation split: the best is {_accuracy(best):.4f}, {best.spec.method} with "
             f"{as_bytes(best.bytes_up)} uploaded per client"
         )
 
@@ -100,16 +98,16 @@ class Pilot:
         return [
             one
             for one in candidates(self.population, budget)
-            if one.plan.method in (SpectralProgram.name, HeadGram.name)
+            if one.spec.method in (SpectralProgram.name, HeadGram.name)
             and one.bytes_up <= budget
             and one.bytes_up not in tried  # Already at its largest size with a smaller budget.
         ]
 
     def _measured(self, candidate: PlannedMethod, phases: Phases) -> PlannedMethod:
-        if candidate.plan.method == SpectralProgram.name:
+        if candidate.spec.method == SpectralProgram.name:
             return self._tuned(candidate, phases)
-        plan = replace(candidate.plan, seed=self.seed, threads=self.threads)
-        row = run(self._split, plan, phases).row
+        spec = candidate.spec.changed(seed=self.seed, threads=self.threads)
+        row = run(self._split, spec, phases).row
         return replace(candidate, validation_ndcg=row["ndcg@20"])
 
     def _tuned(self, candidate: PlannedMethod, phases: Phases) -> PlannedMethod:
@@ -118,16 +116,10 @@ class Pilot:
             raise AssertionError("the settings are those of spectral")
         shape = Shape(settings.columns or (), settings.ring_bits)
         best = self._tuning(shape).run(phases)
-        chosen = as_settings(best)
+        spec = as_spec(best)
         file = self.out / f"spectral-{self._label}-{candidate.bytes_up}.json"
-        write_lines(file, [json.dumps(chosen, indent=2, sort_keys=True)])
-        plan = Plan(
-            model=chosen["model"],
-            method=chosen["method"],
-            federated=chosen["program"],
-            config=chosen["config"],
-        )
-        return PlannedMethod(plan, self.population, best["ndcg@20"], file)
+        write_whole(file, spec.as_chosen())
+        return PlannedMethod(spec, self.population, best["ndcg@20"], file)
 
     def _tuning(self, *shapes: Shape) -> Tuning:
         return Tuning(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from privirec.app.planner.methods import PlannedMethod, Proposal
+from privirec.app.planner.methods import PlannedMethod, Proposal, written
 from privirec.app.planner.work import work_of
 from privirec.experiments.cost import aggregation_bytes, run_bytes
 from privirec.federated.programs import SpectralProgram
 from privirec.progress import QUIET, Phases
-from privirec.runtime.spec import CORRUPT_SHARE, DEFAULT_AGGREGATOR, Assumptions
+from privirec.runtime.spec import DEFAULT_AGGREGATOR, Assumptions
 from privirec.secagg import protocol
 from privirec.version import __version__
 
@@ -45,7 +45,7 @@ def planned_rows(
     ordered += [(one, False) for one in choice.too_large]
     rows = []
     for candidate, fits in ordered:
-        phases(f"plan: {candidate.plan.method}")(0, 1)
+        phases(f"plan: {candidate.spec.method}")(0, 1)
         row = row_of(candidate, links, aggregator, terms)
         proposed = candidate is choice.proposed
         more = {"proposed": proposed, "fits": fits, "why": choice.why if proposed else None}
@@ -69,14 +69,14 @@ def row_of(
         schedule = protocol(aggregator).schedule_for(terms.statement(people.users, len(sums)))
         exchanges = len(schedule.steps(len(sums)))
     return {
-        "method": candidate.plan.method,
-        "model": candidate.plan.model_name,
+        "method": candidate.spec.method,
+        "model": candidate.spec.model,
         "users": people.users,
         "items": people.items,
         "rank": described.get("rank"),
         "rounds": described.get("rounds"),
         "columns": _columns(candidate),
-        "head": described.get("head", candidate.plan.head),
+        "head": described.get("head", candidate.spec.given().get("head")),
         "ring_bits": _ring_bits(candidate),
         "epsilon": described.get("epsilon"),
         "epsilon_replacing": described.get("epsilon_replacing"),
@@ -87,9 +87,9 @@ def row_of(
         "may_end_early": any(planned.optional for planned in sums),
         "down_is_exact": candidate.down_is_exact,
         "aggregator": aggregator,
-        "server_model": terms.server.value,
+        "server_model": terms.server_model.value,
         "corrupt_share": terms.corrupt_share,
-        "dropped_share": terms.dropped_share,
+        "dropped_share": terms.drop_share,
         "exchanges": exchanges,
         "client_cpu_seconds": work.client,
         "client_seconds": work.client + up / links.up + down / links.down,
@@ -106,30 +106,17 @@ def _ring_bits(candidate: PlannedMethod) -> int:
 
 
 def _columns(candidate: PlannedMethod) -> str | None:
-    if not isinstance(candidate.program, SpectralProgram):
-        return None
-    columns = candidate.program.columns
-    return f"{len(columns)}x{columns[0]}"
+    program = candidate.program
+    return written(program.columns) if isinstance(program, SpectralProgram) else None
 
 
 def command_of(candidate: PlannedMethod, dataset: Sequence[str]) -> str:
     """Return the command that runs a candidate; `dataset` holds the words after `--dataset`."""
-    words, plan = ["privirec", "run", "--dataset", *dataset], candidate.plan
+    words, spec = ["privirec", "run", "--dataset", *dataset], candidate.spec
     if candidate.settings is not None:
         return shlex.join([*words, "--settings", str(candidate.settings)])
-    words += ["--method", plan.method]
-    if plan.model is not None:
-        words += ["--model", plan.model]
-    words += list(_options({"rank": plan.rank, "rounds": plan.rounds, "head": plan.head}))
-    words += list(_options(plan.federated))
-    if plan.assumptions is not None and plan.assumptions.corrupt_share != CORRUPT_SHARE:
-        words += ["--corrupt-share", f"{plan.assumptions.corrupt_share:g}"]
+    of_run = {name: getattr(spec, name) for name in ("model", "corrupt_share")}
+    given = {name: value for name, value in of_run.items() if name in spec.model_fields_set}
+    for name, value in {"method": spec.method, **given, **spec.given()}.items():
+        words += [f"--{name.replace('_', '-')}", written(value)]
     return shlex.join(words)
-
-
-def _options(values: dict[str, Any]) -> Iterable[str]:
-    for name, value in values.items():
-        if value is not None:
-            yield f"--{name.replace('_', '-')}"
-            whole = isinstance(value, float) and value.is_integer()
-            yield str(int(value) if whole else value)

@@ -133,7 +133,7 @@ def _linear_algebra(candidate: PlannedMethod) -> float:
         columns = getattr(program.way, "columns", head)
         flops = 3 * 6 * head * columns**2 + 10 * columns**3
     else:
-        head = candidate.plan.head or items
+        head = candidate.spec.given().get("head", items)
         flops = 2 * min(head, items) ** 3
     return flops * flop_seconds()
 

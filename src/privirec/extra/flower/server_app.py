@@ -33,7 +33,7 @@ def main(grid: Grid, context: Context) -> None:
     """Serve one run, up to the delivery of the artifact to every client."""
     home = OperatorFolder(Path(os.environ["PRIVIREC_SERVER"]))
     name = str(context.run_config.get("name") or f"run-{context.run_id}")
-    RunFolder(home, name).serve(lambda spec: FlowerCarrier(grid, spec.deadlines.silence))
+    RunFolder(home, name).serve(lambda spec: FlowerCarrier(grid, spec.silence))
 
 
 class FlowerCarrier:

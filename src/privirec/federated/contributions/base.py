@@ -34,7 +34,7 @@ from privirec.federated.randomness import (
     HeldOutWords,
     RandomStream,
 )
-from privirec.federated.settings import ProgramSettings
+from privirec.federated.settings import MethodSettings
 
 # Entries in one block of a stream: 32 MB of 64-bit integers.
 BLOCK_ENTRIES = 1 << 22
@@ -148,7 +148,7 @@ class ClientContext:
     n_users: int
     """Planned number of users in the whole cohort."""
     n_items: int
-    settings: ProgramSettings
+    settings: MethodSettings
     histories: Histories
     """Histories of this client only."""
     pinned: dict[str, str] = field(default_factory=dict)

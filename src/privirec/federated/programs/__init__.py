@@ -19,7 +19,7 @@ from privirec.federated.programs.spectral_validation import (
     SpectralValidation,
     SpectralValidationSettings,
 )
-from privirec.federated.settings import ProgramSettings, validated
+from privirec.federated.settings import MethodSettings, ProgramSettings, validated
 from privirec.registry import Registry
 
 PROGRAMS: Registry[type[Program[Any]]] = Registry(
@@ -30,16 +30,14 @@ DEFAULT_PROGRAM = Protected.name
 """Default program of real federations."""
 
 
-def program_of(settings: ProgramSettings, n_users: int, n_items: int) -> Program[Any]:
+def program_of(settings: MethodSettings, n_users: int, n_items: int) -> Program[Any]:
     """Return the program for these settings, after checking that it can run."""
     return PROGRAMS.named(settings.method)(settings, n_users, n_items)
 
 
 def settings_of(record: Mapping[str, Any]) -> ProgramSettings:
     """Return settings from plain values; `method` names the program that they belong to."""
-    kind = PROGRAMS.named(str(record.get("method"))).settings_type
-    known = {key: value for key, value in record.items() if key not in kind.former_fields}
-    return validated(kind, known)
+    return validated(PROGRAMS.named(str(record.get("method"))).settings_type, record)
 
 
 def preset_names() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,6 +13,7 @@ from privirec.federated.contributions import HeadItemItem, ItemDegrees
 from privirec.federated.programs.base import Broadcast, Planned, Program, Steps
 from privirec.federated.programs.power import FILTER_ENTRY, item_degrees_told
 from privirec.federated.programs.privirec import ItemItemSettings, normalized
+from privirec.federated.settings import Option
 from privirec.filters.components import Components
 from privirec.filters.operators import SparseOperator
 
@@ -23,8 +24,8 @@ class HeadGramSettings(ItemItemSettings):
     """Settings of the head's item-item matrix."""
 
     method: Literal["head-gram"] = "head-gram"
-    head: int = Field(DEFAULT_HEAD, ge=1)
-    """m: number of most popular items, at most the whole catalogue."""
+    head: Annotated[int, Option("N", default="the model's")] = Field(DEFAULT_HEAD, ge=1)
+    """ease, denoised: most popular items to use."""
 
 
 class HeadGram(Program[HeadGramSettings]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from privirec.federated.contributions import (
 )
 from privirec.federated.contributions.power_step import SEED_BYTES
 from privirec.federated.programs.base import MOST_COLUMNS, Broadcast, OnStep, Program
-from privirec.federated.settings import ProgramSettings
+from privirec.federated.settings import Option, ProgramSettings
 from privirec.filters.eigen import orthonormalize
 from privirec.filters.normalize import degree_power
 
@@ -40,15 +40,27 @@ The server chooses the number, and every client lists that many sums before its 
 """
 
 
+POWER_METHODS = "Power methods (privirec, privirec-k)"
+"""Heading of their options in the help."""
+
+
 class PowerSettings(ProgramSettings):
     """Settings of programs that run the power method with the clients."""
 
-    rank: int = Field(DEFAULT_RANK, ge=0, le=MOST_COLUMNS)
-    """k: number of columns of the power method (0: no low-pass filter)."""
-    rounds: int = Field(DEFAULT_ROUNDS, ge=1, le=MOST_ROUNDS)
-    """L: number of secure sums of the power method."""
-    start: Literal["users", "items"] = "items"
-    """Start block: the paper's, with a row per user, or one over items from a public seed."""
+    rank: Annotated[int, Option("K", default="the model's")] = Field(
+        DEFAULT_RANK, ge=0, le=MOST_COLUMNS
+    )
+    """Number of vectors of the low-pass filter.
+
+    It is 0 in a run without one.
+    """
+    rounds: Annotated[int, Option("L")] = Field(DEFAULT_ROUNDS, ge=1, le=MOST_ROUNDS)
+    """Number of secure sums of the power method."""
+    start: Annotated[Literal["users", "items"], Option("BLOCK", POWER_METHODS)] = "items"
+    """Start block over items, or users as in the paper.
+
+    The one over items comes from a public seed.
+    """
     alpha: float = Field(0.5, ge=0, le=1)
     """Normalisation of the item-item matrix: a history of length d has weight d^(-2 alpha)."""
 

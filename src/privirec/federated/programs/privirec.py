@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,11 +24,12 @@ from privirec.federated.fixed_point import FixedPoint
 from privirec.federated.programs.base import Broadcast, Planned, Steps
 from privirec.federated.programs.power import (
     FILTER_ENTRY,
+    POWER_METHODS,
     PowerProgram,
     PowerSettings,
     item_degrees_told,
 )
-from privirec.federated.settings import ProgramSettings
+from privirec.federated.settings import Option, ProgramSettings
 from privirec.filters.components import Components
 from privirec.filters.eigen import leading_eigenpairs
 from privirec.filters.normalize import SYMMETRIC, Normalisation, item_scales
@@ -61,12 +62,14 @@ class ItemItemSettings(ProgramSettings):
 class PrivirecSettings(PowerSettings, ItemItemSettings):
     """Settings of PriviRec."""
 
-    former_fields: ClassVar[frozenset[str]] = frozenset({"eigenvalues"})
-
     method: Literal["privirec"] = "privirec"
-    low_pass_from: Literal["clients", "server"] = "clients"
-    """Party that computes the low-pass filter: the clients, as in the paper, or the server, from
-    the P~ that it has."""
+    low_pass_from: Annotated[Literal["clients", "server"], Option("PARTY", POWER_METHODS)] = (
+        "clients"
+    )
+    """privirec: party that computes the filter.
+
+    The clients do in the paper; the server can compute it from the P~ that it has.
+    """
 
 
 class Privirec(PowerProgram[PrivirecSettings]):

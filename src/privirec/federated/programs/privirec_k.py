@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from privirec.federated.contributions import ItemDegrees
 from privirec.federated.programs.base import Broadcast, Planned, Steps
 from privirec.federated.programs.power import (
     FILTER_ENTRY,
+    POWER_METHODS,
     PowerProgram,
     PowerSettings,
     item_degrees_told,
 )
+from privirec.federated.settings import Option
 from privirec.filters.components import Components
 from privirec.filters.eigen import rayleigh_ritz
 from privirec.filters.operators import LowRankOperator
@@ -24,12 +26,14 @@ from privirec.filters.operators import LowRankOperator
 class PrivirecKSettings(PowerSettings):
     """Settings of PriviRec-k."""
 
-    former_fields: ClassVar[frozenset[str]] = frozenset({"low_pass_from"})
-
     method: Literal["privirec-k"] = "privirec-k"
-    eigenvalues: Literal["diagonal", "rayleigh-ritz"] = "rayleigh-ritz"
-    """Source of the eigenvalues: the paper's diagonal of the QR factor, or the Rayleigh
-    quotient."""
+    eigenvalues: Annotated[Literal["diagonal", "rayleigh-ritz"], Option("WAY", POWER_METHODS)] = (
+        "rayleigh-ritz"
+    )
+    """privirec-k: Rayleigh quotient, or diagonal of QR.
+
+    The paper takes the diagonal.
+    """
 
     @property
     def multiplications(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import (
@@ -24,7 +24,7 @@ from privirec.federated.programs.base import Broadcast, Planned, Program, Steps
 from privirec.federated.programs.calibration import Calibration, Promise
 from privirec.federated.programs.power import FILTER_ENTRY
 from privirec.federated.programs.protected_ways import PEOPLE_PER_ITEM, Gram, Power, Way
-from privirec.federated.settings import ProgramSettings
+from privirec.federated.settings import Option, ProgramSettings
 from privirec.filters.normalize import most_popular
 
 DEFAULT_EPSILON = 2.0
@@ -42,22 +42,34 @@ OUTLOOK = (
 synthetic data; see docs/results/protected.md."""
 
 
+NOISE = "Noise (method protected)"
+"""Heading of its options in the help."""
+
+
 class ProtectedSettings(ProgramSettings):
     """Settings of the protected program: privacy guarantee, way and sizes."""
 
     method: Literal["protected"] = "protected"
-    epsilon: float = Field(DEFAULT_EPSILON, ge=LEAST_EPSILON, le=50)
-    """Promise to each person: a bound on how much all of a history, against none of it, can change
-    what anyone observes. Who takes part is public."""
-    delta: float | None = Field(None, ge=1e-30, lt=1)
-    """Probability with which the guarantee may fail.
+    epsilon: Annotated[float, Option("X", NOISE)] = Field(DEFAULT_EPSILON, ge=LEAST_EPSILON, le=50)
+    """Epsilon promised to every person.
+
+    It bounds how much all of a history, against none of it, can change what anyone observes. Who
+    takes part is public.
+    """
+    delta: Annotated[float | None, Option("X", NOISE, "1e-6, or 1 / (10 people) if less")] = Field(
+        None, ge=1e-30, le=0.01
+    )
+    """Probability that the promise fails.
 
     None: at most 1e-6 and at most 1 / (10 n) for n people (`dp.gaussian.delta_for`).
     """
-    way: Literal["auto", "gram", "power"] = "auto"
-    """Way to model the head; `auto` chooses by the number of people per item of the catalogue."""
-    head: int | None = Field(None, ge=1)
-    """m: number of most popular items, at most the whole catalogue.
+    way: Annotated[Literal["auto", "gram", "power"], Option("WAY", NOISE)] = "auto"
+    """Model of the head by pairs (gram), power, or auto.
+
+    `auto` chooses by the number of people per item of the catalogue.
+    """
+    head: Annotated[int | None, Option("N", default="the model's")] = Field(None, ge=1)
+    """Number of most popular items, at most the whole catalogue.
 
     None: as many as remain useful under the noise.
     """

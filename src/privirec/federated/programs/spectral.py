@@ -40,7 +40,7 @@ from privirec.federated.contributions.scaled_step import CoarseBlock
 from privirec.federated.programs.base import MOST_COLUMNS, Broadcast, Planned, Program, Steps
 from privirec.federated.programs.power import FILTER_ENTRY, item_degrees_told, public_generator
 from privirec.federated.row_scales import LEAST_WIDTH
-from privirec.federated.settings import ProgramSettings
+from privirec.federated.settings import Option, ProgramSettings
 from privirec.filters.components import Components
 from privirec.filters.eigen import orthonormalize
 from privirec.filters.krylov import Eigenpairs, KrylovSpace
@@ -83,31 +83,42 @@ Pairs = Literal["rayleigh-ritz", "nystrom"]
 PAIRS: tuple[str, ...] = get_args(Pairs)
 
 
+METHOD = "Method spectral"
+"""Heading of its options in the help."""
+
+
 class SpectralSettings(ProgramSettings):
     """Settings of the spectral program."""
 
     method: Literal["spectral"] = "spectral"
-    rank: int = Field(DEFAULT_RANK, ge=1, le=MOST_COLUMNS)
-    """k: number of eigenpairs kept."""
-    columns: Columns = None
-    """Number of columns of each round, in order; None: derived from the rank."""
-    ring_bits: int = Field(USUAL_RING_BITS, ge=LEAST_WIDTH, le=64)
+    rank: Annotated[int, Option("K", default="the model's")] = Field(
+        DEFAULT_RANK, ge=1, le=MOST_COLUMNS
+    )
+    """Number of eigenpairs kept."""
+    columns: Annotated[Columns, Option("SIZES", METHOD, "1.5 rank")] = None
+    """Columns of each round, as 8x128 or 256,128,128.
+
+    By default, eight rounds have 1.5 times the rank together.
+    """
+    ring_bits: Annotated[int, Option("BITS", "Secure aggregation")] = Field(
+        USUAL_RING_BITS, ge=LEAST_WIDTH, le=64
+    )
     """Bits per entry that a client sends."""
-    block_bits: Literal[4, 8, 16] = 4
-    """Bits per entry of a block that a client receives."""
+    block_bits: Annotated[Literal[4, 8, 16], Option("BITS", METHOD)] = 4
+    """Bits per entry sent to clients: 4, 8 or 16."""
     start: Literal["seed", "basis"] = "seed"
     """Start block: random signs, or the basis of an earlier model given to `start_from`."""
-    pairs: Pairs = "nystrom"
-    """Method for the eigenpairs.
+    pairs: Annotated[Pairs, Option("WAY", METHOD)] = "nystrom"
+    """Eigenpairs by nystrom or rayleigh-ritz.
 
     `nystrom` takes them from Y (X^T Y)^+ Y^T, which is half a multiplication further and was better
     on every validation split. `rayleigh-ritz` takes them from the span of X.
     """
-    settle: float = Field(0.0, ge=0, lt=1)
-    """Relative change at which a run ends early; 0: compute all rounds.
+    settle: Annotated[float, Option("X", METHOD)] = Field(0.0, ge=0, lt=1)
+    """Stop once the Ritz values change by at most this share.
 
-    A run ends when a round has changed the sum of the leading Ritz values by this share or less,
-    and there are at least as many columns as eigenpairs to keep.
+    Their sum counts, and 0 computes all rounds. A run ends early only if there are at least as many
+    columns as eigenpairs to keep.
     """
     alpha: float = Field(0.5, ge=0.5, le=0.5)
     """Normalisation of the item-item matrix; eigenpairs exist for the symmetric one only."""

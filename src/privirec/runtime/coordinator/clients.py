@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from privirec.runtime.pledges import Pledge
-from privirec.runtime.spec import Deadlines
+from privirec.runtime.spec import RunSpec
 
 Address = Hashable
 """A carrier's name for the other end of a connection; not trusted."""
@@ -79,12 +79,12 @@ class RemoteClient:
         """Make the next message to this client due immediately."""
         self.sent_at = self.retry_at = None
 
-    def is_due(self, now: float, deadlines: Deadlines) -> bool:
+    def is_due(self, now: float, spec: RunSpec) -> bool:
         if self.sent_at is None:
             return True
         if self.retry_at is not None:
             return now >= self.retry_at
-        return now - self.sent_at >= deadlines.silence
+        return now - self.sent_at >= spec.silence
 
     def as_row(self) -> dict[str, Any]:
         return {
@@ -114,11 +114,11 @@ class Patience:
 class Directory:
     """Addresses of the clients, and connected addresses that have not been identified yet."""
 
-    def __init__(self, roster: Iterable[int], deadlines: Deadlines, patience: Patience) -> None:
+    def __init__(self, roster: Iterable[int], spec: RunSpec, patience: Patience) -> None:
         self.clients = {client: RemoteClient() for client in roster}
         self._strangers: dict[Address, float | None] = {}
         self._complaints: dict[Address, int] = {}
-        self._deadlines = deadlines
+        self._spec = spec
         self._patience = patience
 
     def connected(self, addresses: Iterable[Address]) -> None:
@@ -137,7 +137,7 @@ class Directory:
         """Yield unidentified addresses that are due for a greeting."""
         now = self._patience.now()
         for address, sent in self._strangers.items():
-            if sent is None or now - sent > self._deadlines.silence:
+            if sent is None or now - sent > self._spec.silence:
                 self._strangers[address] = now
                 yield address
 
@@ -168,10 +168,10 @@ class Directory:
         """Schedule a retry, because a message to this address was not answered."""
         now = self._patience.now()
         if address in self._strangers:
-            self._strangers[address] = now - self._deadlines.silence + self._deadlines.retry
+            self._strangers[address] = now - self._spec.silence + self._spec.retry
         for client in self.clients.values():
             if client.address == address and client.sent_at is not None:
-                client.retry_at = now + self._deadlines.retry
+                client.retry_at = now + self._spec.retry
 
     def begin_wait(self, in_run: set[int] | None) -> None:
         """Begin to wait for every client; mark clients that are no longer in the run as dropped."""

@@ -66,12 +66,11 @@ class Coordinator:
         people = len(roster) if spec.protected else 1  # until the clients say how many they are
         self._expected = program_of(spec.program, people, len(catalogue))
         self.spec = spec
-        self.deadlines = spec.deadlines
         self._folder = private_folder(folder)
         self._roster = roster
         self._catalogue = catalogue
         self._patience = Patience(clock)
-        self._directory = Directory(roster, self.deadlines, self._patience)
+        self._directory = Directory(roster, spec, self._patience)
         self.largest_reply = LARGEST
         """Most bytes of a reply that the carrier takes."""
         self._since = 0.0
@@ -133,7 +132,7 @@ class Coordinator:
                 yield address, self._greeting
         for number in sorted(self.waiting_for()):
             client = self.clients[number]
-            if client.address is None or not client.is_due(now, self.deadlines):
+            if client.address is None or not client.is_due(now, self.spec):
                 continue
             message = self.message_for(number)
             client.sent_at, client.retry_at = now, None
@@ -279,18 +278,18 @@ class Coordinator:
             refusing = len(self._over_budget())
             left = len(self.clients) - refusing
             hopeless = refusing and left < self.spec.least_clients(len(self.clients))
-            if len(here) < left and not hopeless and waited < self.deadlines.hello:
+            if len(here) < left and not hopeless and waited < self.spec.hello:
                 return False
             self._begin(here)
             return True
         if self.stage is Stage.HANDING_OUT:
-            if self.waiting_for() and waited < self.deadlines.artifact:
+            if self.waiting_for() and waited < self.spec.deadline:
                 return False
             self._state.handed_out()
             return True
         if self.stage is not Stage.SUMMING:
             return False
-        late = waited >= self.deadlines.of(self._state.computing.step.phase)
+        late = waited >= self.spec.deadline
         if self._stopped_without_the_missing(late):
             return True
         if self.waiting_for() and not late:
@@ -305,7 +304,7 @@ class Coordinator:
         if len(here) < least:
             self._state.stop(
                 f"{len(here)} of {roster} clients came and {least} are needed (at least "
-                f"{spec.smallest_cohort}, and {spec.dropped_share:.0%} of the roster may be "
+                f"{spec.smallest_cohort}, and {spec.drop_share:.0%} of the roster may be "
                 "missing): see that they run, reach the server and do not refuse, then start again",
                 self._budgets(),
             )

@@ -132,7 +132,7 @@ def _serve_run(home: OperatorFolder, mailbox: Mailbox, start: Path) -> None:
     try:
         run = RunFolder(home, start.name)
         log.info("run %s begins", start.name)
-        run.serve(lambda file: HttpsCarrier(mailbox, file.deadlines.silence))
+        run.serve(lambda spec: HttpsCarrier(mailbox, spec.silence))
     except FederationError as error:
         log.error("run %s: %s", start.name, error)
     except Exception:

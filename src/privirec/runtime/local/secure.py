@@ -18,7 +18,7 @@ from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import total_of
 from privirec.runtime.local.client import LocalClient, check_noise
 from privirec.runtime.spec import (
-    DROPPED_SHARE_ON_ONE_MACHINE,
+    DROP_SHARE_ON_ONE_MACHINE,
     SERVER_ON_ONE_MACHINE,
     Assumptions,
     vector_shape,
@@ -57,7 +57,7 @@ class SecureInProcess:
         dropouts: DropOuts | None = None,
     ) -> None:
         assumptions = assumptions or Assumptions(
-            dropped_share=DROPPED_SHARE_ON_ONE_MACHINE, server=SERVER_ON_ONE_MACHINE
+            drop_share=DROP_SHARE_ON_ONE_MACHINE, server_model=SERVER_ON_ONE_MACHINE
         )
         self._clients = clients
         self._sums = sums
@@ -69,13 +69,13 @@ class SecureInProcess:
             len(clients),
             [vector_shape(planned) for planned in sums],
             corrupt_share=assumptions.corrupt_share,
-            dropped_share=assumptions.dropped_share,
+            dropped_share=assumptions.drop_share,
             security_bits=assumptions.security_bits,
             correctness_bits=assumptions.correctness_bits,
-            server=assumptions.server,
+            server=assumptions.server_model,
             policy=ClientPolicy(
                 corrupt_share=assumptions.corrupt_share,
-                max_dropped_share=max(0.3, assumptions.dropped_share),
+                max_dropped_share=max(0.3, assumptions.drop_share),
                 proven_sums=True,
             ),
             departures=self._dropouts.at_set_up,
