@@ -123,7 +123,7 @@ def test_spectral_keeps_its_blocks_as_narrow_as_planned(seed: int) -> None:
         touched[user, rng.choice(items, 8, replace=False, p=popularity / popularity.sum())] = 1
     train = Interactions.from_matrix(touched)
     people = Population.of(Dataset("drawn", train, train))
-    (planned,) = (one for one in candidates(people, items * 500) if one.plan.method == "spectral")
+    (planned,) = (one for one in candidates(people, items * 500) if one.spec.method == "spectral")
     _, ledger = execute(planned.program.steps(), Simulation(train))
     assert (ledger.bytes_up, ledger.bytes_down) == (planned.bytes_up, planned.ledger.bytes_down)
 
@@ -148,7 +148,7 @@ def test_counts_of_pairs_take_the_narrowest_ring() -> None:
 
 def test_the_largest_there_are_can_be_planned() -> None:
     people = Population(MOST_USERS, MOST_ITEMS)
-    (whole,) = (one for one in candidates(people, 10**10) if one.plan.method == "privirec")
+    (whole,) = (one for one in candidates(people, 10**10) if one.spec.method == "privirec")
     assert aggregation_bytes(whole.sums, "secagg", Assumptions(), 10_000)[0] > 10**6
     assert aggregation_bytes(whole.sums[:1], "secagg+", Assumptions(), MOST_USERS)[1] > 2**29
 
@@ -158,63 +158,61 @@ def test_the_largest_there_are_can_be_planned() -> None:
 
 def test_tuned_presets_are_proposed_for_their_budgets() -> None:
     """Test the presets of spectral: columns, rank, rounds and ring width."""
-    small = choose(GOWALLA, 60_000_000).proposed.plan
-    assert (small.method, small.rank, small.federated["columns"]) == ("spectral", 552, "8x115")
-    large = choose(GOWALLA, 200_000_000).proposed.plan
-    assert large.federated["columns"].startswith("6x")
+    small = choose(GOWALLA, 60_000_000).proposed.spec
+    assert small.method == "spectral"
+    assert small.given() == {"ring_bits": 12, "rank": 552, "columns": (115,) * 8}
+    large = choose(GOWALLA, 200_000_000).proposed.spec
+    assert len(large.given()["columns"]) == 6
 
 
 def test_rings_are_as_wide_as_the_largest_degree_asks_for() -> None:
     for people in (GOWALLA, GLOBO):
-        made = {one.plan.method: one.plan.federated for one in candidates(people, 10**7)}
+        made = {one.spec.method: one.spec.given() for one in candidates(people, 10**7)}
         assert made["spectral"]["ring_bits"] == USUAL_RING_BITS
         assert made["head-gram"]["ring_bits"] == counting_bits(people.widest_degree)
 
 
 def test_a_head_that_has_most_of_everything_is_the_better_use() -> None:
     choice = choose(GLOBO, 20_000_000)
-    assert choice.proposed.plan.method == "head-gram"
+    assert choice.proposed.spec.method == "head-gram"
     assert "of all interactions" in choice.why
-    assert {one.plan.method for one in choice.others} == {"spectral", "privirec-k"}
-    assert [one.plan.method for one in choice.too_large] == ["privirec"]
+    assert {one.spec.method for one in choice.others} == {"spectral", "privirec-k"}
+    assert [one.spec.method for one in choice.too_large] == ["privirec"]
 
 
 def test_how_popularity_is_spread_decides_and_not_how_many_people_there_are() -> None:
     few = Population(8_000, 11_832, top_fifth=0.91)
-    assert choose(few, 5_000_000).proposed.plan.method == "head-gram"
+    assert choose(few, 5_000_000).proposed.spec.method == "head-gram"
     many = Population(29_105, 5_000, top_fifth=0.5)
-    assert choose(many, 5_000_000).proposed.plan.method == "spectral"
+    assert choose(many, 5_000_000).proposed.spec.method == "spectral"
 
 
 def test_below_the_fewest_columns_a_head_is_proposed() -> None:
-    proposed = choose(GOWALLA, 1_000_000).proposed.plan
+    proposed = choose(GOWALLA, 1_000_000).proposed.spec
     assert proposed.method == "head-gram"
-    assert proposed.head
-    assert 500 < proposed.head < 2000
+    assert 500 < proposed.given()["head"] < 2000
 
 
 def test_methods_that_reveal_all_histories_are_not_proposed() -> None:
     choice = choose(GOWALLA, 10**11)
-    assert choice.proposed.plan.method == "spectral"
-    assert "privirec" in {one.plan.method for one in choice.others}
+    assert choice.proposed.spec.method == "spectral"
+    assert "privirec" in {one.spec.method for one in choice.others}
 
 
 @pytest.mark.parametrize("people", [GOWALLA, GLOBO, Population(300, 900), Population(5000, 400)])
 @pytest.mark.parametrize("budget", [10**5, 10**6, 10**7, 10**8])
 def test_the_proposal_fits_and_fills_the_budget(people: Population, budget: int) -> None:
-    made = {one.plan.method: one for one in candidates(people, budget)}
+    made = {one.spec.method: one for one in candidates(people, budget)}
     head = made["head-gram"]
-    assert head.plan.head
-    if head.plan.head not in (250, 6000, people.items):
+    size = head.spec.given()["head"]
+    if size not in (250, 6000, people.items):
         assert head.bytes_up <= budget
-        larger = PlannedMethod(
-            type(head.plan)(**vars(head.plan) | {"head": head.plan.head + 1}), people
-        )
+        larger = PlannedMethod(head.spec.changed(head=size + 1), people)
         assert larger.bytes_up > budget
     try:
         choice = choose(people, budget)
     except UsageError:
-        assert all(one.bytes_up > budget for one in made.values() if one.plan.method != "privirec")
+        assert all(one.bytes_up > budget for one in made.values() if one.spec.method != "privirec")
         return
     assert choice.proposed.bytes_up <= budget
     assert all(one.bytes_up <= budget for one in choice.others)
@@ -223,7 +221,7 @@ def test_the_proposal_fits_and_fills_the_budget(people: Population, budget: int)
 
 def test_a_promise_has_one_method_or_none_that_fits() -> None:
     choice = choose(GOWALLA, 5_000_000, epsilon=8)
-    assert choice.proposed.plan.method == "protected"
+    assert choice.proposed.spec.method == "protected"
     assert not choice.others
     assert "expect" in choice.why
     with pytest.raises(UsageError, match=r"protected at epsilon 8 uploads 2\.\d MB per client"):

@@ -224,7 +224,8 @@ class RunSpec(Assumptions):
             elif model is not None and name in model.config_type.model_fields:
                 config[name] = value
             else:
-                raise UsageError(f"{name.replace('_', '-')} does not go with {self.method}")
+                both = f"the method {self.method} and the model {given.get('model', self.model)}"
+                raise UsageError(f"{name.replace('_', '-')} does not go with {both}")
         values["program"] = {"method": self.method, **program}
         values["config"] = given.get("config", config)
         return validated(type(self), values)
