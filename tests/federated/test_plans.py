@@ -215,19 +215,6 @@ def test_public_inputs_are_pinned_for_a_run(holes: Interactions) -> None:
 # --- settings -------------------------------------------------------------------------------------
 
 
-def test_settings_of_earlier_versions_keep_their_meaning() -> None:
-    """Test old settings: one type held the fields of both methods, those without effect
-    included."""
-    shared = {"rank": 4, "rounds": 3, "start": "items", "alpha": 0.5, "ring_bits": 32, "seed": 7}
-    shared |= {"eigenvalues": "diagonal", "low_pass_from": "server"}
-    old = {"method": "privirec", **shared}
-    assert settings_of(old) == PrivirecSettings(rank=4, rounds=3, seed=7, low_pass_from="server")
-    old = {"method": "privirec-k", **shared}
-    found = PrivirecKSettings(rank=4, rounds=3, seed=7, eigenvalues="diagonal")
-    assert settings_of(old) == found
-    assert RunSpec.model_validate({"program": old}).program == found
-
-
 def test_a_spec_holds_the_settings_of_any_program() -> None:
     for settings in (PrivirecSettings(rank=3), PrivirecKSettings(rank=3, eigenvalues="diagonal")):
         spec = RunSpec(program=settings)

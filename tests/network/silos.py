@@ -34,7 +34,7 @@ class Silos(Federation):
         self.folder = folder
         self.policy = policy
         self.parts = [np.asarray(part, bool) for part in parts]
-        given = {"program": PrivirecKSettings(rank=2, rounds=2), "dropped_share": 0.0}
+        given = {"program": PrivirecKSettings(rank=2, rounds=2), "drop_share": 0.0}
         self.spec = RunSpec(**(given | spec))
         self.catalogue = Catalogue(np.array([f"item-{i}" for i in range(parts[0].shape[1])]))
         self.train = Interactions.from_matrix(np.concatenate(parts).astype(np.float32))

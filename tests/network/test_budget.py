@@ -493,7 +493,7 @@ def test_noise_of_clients_that_dropped_out_is_missed(tmp_path: Path) -> None:
     for contributors, stage in ((7, Stage.COMPUTED), (8, Stage.STOPPED)):
         devices = Devices(tmp_path / str(contributors), clients=10)
         spec = protected(10, contributors)
-        devices.spec = spec.model_copy(update={"dropped_share": 0.2})
+        devices.spec = spec.model_copy(update={"drop_share": 0.2})
         clock = itertools.count(step=4)
         talk = Talk(devices, clock=lambda clock=clock: float(next(clock)))
         talk.until("input", 1)
