@@ -200,7 +200,7 @@ def test_a_run_that_nobody_can_pay_ends_before_anybody_waits(tmp_path: Path) -> 
 
 def test_the_others_go_on_at_once_without_those_who_cannot_pay(tmp_path: Path) -> None:
     devices = Devices(tmp_path, clients=10)
-    devices.spec = protected(10, 7).model_copy(update={"dropped_share": 0.2})
+    devices.spec = protected(10, 7).model_copy(update={"drop_share": 0.2})
     talk = Talk(devices)
     usual = devices.policy
     talk.server.connected(set(devices.roster))

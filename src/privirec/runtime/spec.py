@@ -167,7 +167,7 @@ class RunSpec(Assumptions):
         str,
         Option("NAME", "", "the one of the method, or gf-cf", choices=lambda: models.MODELS),
     ] = Field(default_factory=_usual_model)
-    """Model that is made from the sums."""
+    """Model."""
     config: dict[str, Setting] = Field(default_factory=dict)
     """Settings of the model."""
     preset: Annotated[str, Option("NAME", choices=presets)] = PUBLISHED
