@@ -1,4 +1,4 @@
-"""Screenshots of docs/how-to/pages: run python -m tests.pages.screenshots in the root folder.
+"""Screenshots of docs/how-to/pages: run PYTHONPATH=tests python -m tests.pages.screenshots.
 
 A synthetic town (synthetic:town), one person with a device, and two real runs with noise over five
 clients in one process; titles are synthetic too.
@@ -82,7 +82,7 @@ def half_way(federation: SmallFederation) -> None:
     for number, line in status["clients"].items():
         line |= {"state": "answered", "bytes_down": 21_000}
         if number == "3":
-            line |= {"state": "sending", "bytes_up": line["bytes_up"] // 2}
+            line |= {"state": "waiting", "bytes_up": line["bytes_up"] // 2}
     folder = begin(federation.server, "wednesday", **(status | {"waited": 10}))
     began = time.time() - 40
     os.utime(folder / "run.json", (began, began))
