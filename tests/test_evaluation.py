@@ -280,6 +280,7 @@ def test_lists_of_another_library_are_graded_alike(small: Dataset, library: str)
         }
     )
     assert evaluate(table, small, k=10) == expected
+    assert evaluate(model.recommend_frame(small.train, N=10), small, k=10) == expected
 
 
 def test_lists_that_do_not_fit(small: Dataset) -> None:

@@ -370,7 +370,7 @@ def _metrics(ranked: NDArray[np.int64], test: sp.csr_array, dataset: Dataset, k:
 
 
 def _is_lists(scorer: object) -> bool:
-    return isinstance(scorer, Mapping) or (not hasattr(scorer, "score") and is_frame(scorer))
+    return isinstance(scorer, Mapping) or is_frame(scorer)
 
 
 def _columns_of(lists: Lists, dataset: Dataset, k: int) -> NDArray[np.int64]:
