@@ -6,18 +6,22 @@ import ast
 import json
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from unittest import mock
 
 import pytest
 import typer
+from pydantic import Field
 from typer.testing import CliRunner
 
 from privirec.app import cli
 from privirec.app.cli.every import app
-from privirec.app.cli.run_options import NetworkOptions
+from privirec.app.cli.groups import with_groups
+from privirec.app.cli.run_options import NetworkOptions, RunOptions, generated, offered
 from privirec.errors import FederationError
+from privirec.federated.settings import Option
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.spec import RunSpec
 
 ROOT: Any = typer.main.get_command(app)
 RUN = ROOT.commands["run"]
@@ -55,6 +59,45 @@ def test_the_help_of_run_fits_two_screens() -> None:
     shown = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "100"}).output
     assert len(shown.splitlines()) <= 100
     assert "…" not in shown
+
+
+class _Coloured(RunSpec):
+    colour: Annotated[str, Option("NAME", "Paint")] = "red"
+    """Colour of the run.
+
+    A second paragraph is not help.
+    """
+    shine: Annotated[float, Option("X", "Paint", "none")] = Field(0.5, ge=0, le=1)
+    """Share of light."""
+    unmarked: int = 1
+
+
+@generated(_Coloured)
+class _ColouredOptions(RunOptions):
+    """Options of a run with two more."""
+
+
+def test_a_field_is_all_that_an_option_takes() -> None:
+    found = {each.name: each for each in offered(["spectral"], [_Coloured])}
+    assert "unmarked" not in found
+    assert found["colour"].help == "Colour of the run (default red)."
+    assert found["shine"].help == "Share of light (default: none)."
+    assert found["columns"].mark.group == "Method spectral"
+
+    command = typer.Typer()
+    seen: list[dict[str, Any]] = []
+
+    @command.command()
+    @with_groups
+    def painted(chosen: _ColouredOptions) -> None:
+        seen.append(chosen.given())
+
+    run = CliRunner().invoke
+    assert run(command, ["--colour", "blue", "--shine", "0.25", "--rank", "3"]).exit_code == 0
+    assert seen == [{"colour": "blue", "shine": 0.25, "rank": 3}]
+    refused = run(command, ["--shine", "2"])
+    assert refused.exit_code == 2
+    assert "--shine" in refused.output
 
 
 @pytest.mark.parametrize("tuned", [False, True])

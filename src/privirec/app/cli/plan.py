@@ -210,6 +210,14 @@ class PlanOptions:
         }
 
     @property
+    def links(self) -> Links:
+        return Links(
+            parse_rate(self.up, "--up"),
+            parse_rate(self.down, "--down"),
+            parse_rate(self.server_link, "--server-link"),
+        )
+
+    @property
     def assumptions(self) -> Assumptions:
         return Assumptions(
             corrupt_share=self.corrupt_share,
@@ -253,11 +261,7 @@ def command(*, chosen: PlanOptions, table: TableOptions) -> None:
         _show_budgets(chosen, table)
         return
     check_writable(folder=None if chosen.target is None else chosen.out)
-    links = Links(
-        parse_rate(chosen.up, "--up"),
-        parse_rate(chosen.down, "--down"),
-        parse_rate(chosen.server_link, "--server-link"),
-    )
+    links = chosen.links
     _check(chosen)
     most = MOST_BYTES if chosen.budget is None else parse_bytes(chosen.budget)
     population, data = _population(chosen, table)
