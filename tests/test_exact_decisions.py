@@ -113,6 +113,8 @@ EXCEPTIONS = {
     "federated/programs/protected_ways.py::Gram.steps": SERVER,
     "federated/programs/protected_ways.py::Power.steps": SERVER,
     "federated/programs/protected_ways.py::Power.steps.unknown": SERVER,
+    "federated/programs/protected_ways.py::similar_pairs": SERVER,
+    "federated/contributions/noisy_pairs.py::NoisyPairs._present": WHOLE,
     "federated/programs/spectral.py::SpectralProgram._first_block": SERVER,
     "filters/normalize.py::degree_power": SERVER,  # of numbers that are not whole
     "filters/operators.py::SparseOperator.power": SCORES,

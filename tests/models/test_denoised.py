@@ -151,3 +151,28 @@ def test_a_filter_that_does_not_fit_is_refused(small: Dataset) -> None:
 def test_a_fit_without_noise_is_refused_and_says_what_to_use(small: Dataset) -> None:
     with pytest.raises(UsageError, match=r"adds no noise.*PrivateRecommender\(epsilon=1\)"):
         Denoised().fit(small.train)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_popularity_ranks_what_a_history_says_nothing_about(pairs: bool) -> None:
+    degrees = np.array([3, 50, 7, 40, 1, 30, 20, 5], np.int64)  # head: items 1, 3, 5 and 6
+    basis = np.zeros((8, 2), np.float32)
+    basis[[1, 3, 5, 6]] = [[0.5, 0.5], [0.5, -0.5], [0.5, 0.5], [0.5, -0.5]]
+    counts = sp.csr_array(([9.0, 9.0], ([1, 6], [6, 1])), shape=(8, 8), dtype=np.float32)
+    operator = SparseOperator(counts) if pairs else NotKept(8)
+    known = Components(degrees, operator, basis, PROTECTED_PAIRS, head=4, noise_deviation=0.5)
+    model = Denoised().use(known)
+    histories = np.zeros((4, 8), np.float32)
+    histories[1, [0, 7]] = 1  # nothing in the head
+    histories[2, [1, 0]] = 1  # head and tail
+    histories[3, 3] = 1
+    scores = model.score(sp.csr_array(histories))
+    by_popularity = np.argsort(-degrees).tolist()
+    assert np.argsort(-scores[0]).tolist() == by_popularity
+    assert np.argsort(-scores[1]).tolist() == by_popularity
+    for row in scores[2:]:
+        order = np.argsort(-row).tolist()
+        assert set(order[:4]) == {1, 3, 5, 6}
+        assert order[4:] == [2, 7, 0, 4]
+    alone = Denoised().use(replace(known, item_item=NotKept(8))).score(sp.csr_array(histories))
+    assert (scores[2, 6] > alone[2, 6]) == pairs  # a pair with item 1 counts

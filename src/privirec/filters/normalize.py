@@ -91,7 +91,25 @@ def most_popular(item_degrees: NDArray[Any], count: int | None) -> NDArray[np.in
     return np.sort(order).astype(np.int64)
 
 
-def behind_all_else(popularity: NDArray[Any]) -> NDArray[np.float32]:
-    """Return popularity scores small enough to order only items without any other score."""
-    largest = max(1.0, float(popularity.max(initial=0)))
-    return (popularity.astype(np.float64) / largest * 1e-6).astype(np.float32)
+_TIE = 1e-9
+"""Weight of popularity beside a filter's scores: it only orders items of equal score."""
+
+
+def relative_popularity(popularity: NDArray[Any]) -> NDArray[np.float32]:
+    """Return popularity between 0 and 1, the score of items about which nothing else is known."""
+    counted = np.maximum(popularity.astype(np.float64), 0)
+    return (counted / max(1.0, float(counted.max(initial=0)))).astype(np.float32)
+
+
+def head_before_tail(
+    on_head: NDArray[np.float32], items: NDArray[np.int64], relative: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Return scores of all items: those of the head, then all others by popularity.
+
+    The head's scores may have any sign, so the others are placed below the smallest of them. Items
+    of the head that a history says nothing about are in the order of their popularity too.
+    """
+    below = on_head.min(axis=1, initial=0.0) - np.float32(2)
+    scores = below[:, None] + relative[None]
+    scores[:, items] = on_head + np.float32(_TIE) * relative[items]
+    return scores

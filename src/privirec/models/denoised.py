@@ -28,17 +28,24 @@ from privirec.filters.components import Components
 from privirec.filters.normalize import (
     PROTECTED_PAIRS,
     Normalisation,
-    behind_all_else,
+    head_before_tail,
     item_scales,
     most_popular,
+    relative_popularity,
 )
-from privirec.filters.operators import Float32, history_coordinates
+from privirec.filters.operators import Float32, SparseOperator, history_coordinates
 from privirec.models.base import Config, Derived, Recommender
 from privirec.models.ease import make_weights
 
 RIDGES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Candidates, in units of the largest eigenvalue of the noise."""
 MOST_DAMPING = 0.4
+PAIR_PART = 0.5
+"""Weight of pairs relative to that of the low-pass filter, if there is no noise."""
+PAIR_HISTORY, PAIR_TARGET = -0.5, -0.3
+"""Exponents of popularity in the weights of pairs: of the item in the history, of the other."""
+NOISE_LEFT = 0.0753
+"""Mean square of max(z - 1, 0) for a standard normal z: 2 Phi(-1) - phi(1)."""
 LIFT = 0.2
 """Exponent of the popularity by which a low-pass filter's scores are multiplied."""
 
@@ -83,6 +90,9 @@ class Denoised(Recommender):
         "items": ("<i8", 1),
         "left": ("<f4", 2),
         "right": ("<f4", 2),
+        "pair_starts": ("<i8", 1),
+        "pair_items": ("<i8", 1),
+        "pair_weights": ("<f4", 1),
     }
     keeps_item_item = False
     takes_no_weights = "it is made for sums over clients, who count each interaction as one"
@@ -108,16 +118,30 @@ class Denoised(Recommender):
         return super()._take(replace(components, basis=None), derived, item_ids)
 
     def _derive(self, components: Components) -> Derived:
-        """Return the filter on the head as left @ right; an empty right stands for the identity."""
+        """Return the filter on the head: left @ right plus a sparse matrix of pairs.
+
+        An empty right stands for the identity.
+        """
         items = most_popular(components.item_degrees, self.config.head or components.head)
         popularity = np.maximum(components.item_degrees[items], 1).astype(np.float64)
+        pairs = sp.csr_array((len(items), len(items)), dtype=np.float32)
         if components.basis is not None:
             left, right = low_pass(components.basis[items].astype(np.float64), popularity)
+            if isinstance(components.item_item, SparseOperator):
+                counts = components.item_item.matrix[items][:, items]
+                pairs = pair_weights(counts, components.noise_deviation, popularity, left, right)
         else:
             gram = components.item_item.among(items)
             left = self._weights(gram, components.noise_deviation, popularity)
             right = np.zeros((0, 0), np.float32)
-        return {"items": items, "left": left, "right": right}
+        return {
+            "items": items,
+            "left": left,
+            "right": right,
+            "pair_starts": pairs.indptr.astype(np.int64),
+            "pair_items": pairs.indices.astype(np.int64),
+            "pair_weights": pairs.data,
+        }
 
     def _weights(self, gram: Float32, deviation: float, popularity: NDArray[np.float64]) -> Float32:
         config = self.config
@@ -165,16 +189,25 @@ class Denoised(Recommender):
         as_weights = left.shape == (head, head) and right.shape == (0, 0)
         if not as_weights and (len(left) != head or right.shape != (left.shape[1], head)):
             raise UsageError("a filter whose sides do not fit its items")
+        try:
+            kept = tuple(derived[name] for name in ("pair_weights", "pair_items", "pair_starts"))
+            self._pairs = sp.csr_array(kept, shape=(head, head))
+            self._pairs.check_format()
+        except ValueError:
+            raise UsageError("pairs of items outside the filter") from None
         self._items: NDArray[np.int64] = items
         self._left: Float32 = left
         self._right: Float32 = right
-        self._behind = behind_all_else(components.item_degrees)
+        self._relative = relative_popularity(components.item_degrees)
 
     def _score(self, histories: sp.csr_array) -> Float32:
-        scores = np.repeat(self._behind[None], histories.shape[0], axis=0)
-        on_head = history_coordinates(sp.csr_array(histories[:, self._items]), self._left)
-        scores[:, self._items] = on_head @ self._right if self._right.size else on_head
-        return scores
+        known = sp.csr_array(histories[:, self._items])
+        on_head = history_coordinates(known, self._left)
+        if self._right.size:
+            on_head = on_head @ self._right
+        if self._pairs.nnz:
+            on_head = on_head + (known @ self._pairs).toarray()
+        return head_before_tail(on_head, self._items, self._relative)
 
 
 def low_pass(
@@ -189,6 +222,37 @@ def low_pass(
     left = (trust * popularity**-0.5)[:, None] * basis
     right = (popularity[:, None] ** LIFT * basis).T
     return np.ascontiguousarray(left, np.float32), np.ascontiguousarray(right, np.float32)
+
+
+def pair_weights(
+    counts: sp.csr_array,
+    deviation: float,
+    popularity: NDArray[np.float64],
+    left: Float32,
+    right: Float32,
+) -> sp.csr_array:
+    """Return weights of pairs, to be added to the low-pass filter left @ right.
+
+    Counts are reduced by the deviation of their noise and scaled by popularity. Their total weight
+    is a fixed part of the filter's, times the share of their energy that is not noise: pairs that
+    are mostly noise change little.
+    """
+    history, target = popularity**PAIR_HISTORY, popularity**PAIR_TARGET
+    kept = sp.csr_array(counts, copy=True, dtype=np.float32)
+    if not kept.nnz:
+        return kept
+    rows = np.repeat(np.arange(kept.shape[0]), np.diff(kept.indptr))
+    scales = history[rows] * target[kept.indices]
+    weights = scales * np.maximum(kept.data - deviation, 0)
+    energy = float(np.square(weights).sum())
+    noise = NOISE_LEFT * deviation**2 * float(np.square(scales).sum())
+    signal = max(0.0, 1 - noise / energy) if energy else 0.0
+    # |left @ right|^2 without the product itself
+    filter_energy = float(np.einsum("ij,ji->", left.T @ left, right @ right.T))
+    factor = PAIR_PART * signal * math.sqrt(filter_energy / energy) if energy else 0.0
+    kept.data = (factor * weights).astype(np.float32)
+    kept.eliminate_zeros()
+    return kept
 
 
 def softened(gram: Float32, threshold: float) -> Float32:

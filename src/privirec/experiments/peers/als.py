@@ -271,7 +271,6 @@ class Factors(ByPopularity):
     lifted: Floats
 
     def score(self, user_items: sp.csr_array) -> Float32:
-        scores = super().score(user_items)
-        found = self.side.solve(sp.csr_array(user_items[:, self.items]))
-        scores[:, self.items] = found @ (self.lifted[:, None] * self.side.vectors).T
-        return scores
+        known = sp.csr_array(user_items[:, self.items])
+        on_head = self.side.solve(known) @ (self.lifted[:, None] * self.side.vectors).T
+        return self.with_head(self.items, on_head)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from privirec.federated.contributions import Contribution, NoisyPopularity, PlannedSum
 from privirec.federated.programs.base import Broadcast, keep_to
 from privirec.federated.programs.calibration import Calibration, Promise
-from privirec.filters.normalize import behind_all_else, most_popular
+from privirec.filters.normalize import head_before_tail, most_popular, relative_popularity
 from privirec.filters.parts import Scorer
 
 Floats = NDArray[np.float64]
@@ -119,11 +119,14 @@ class ByPopularity:
 
     popularity: Floats
 
-    def behind(self) -> Float32:
-        return behind_all_else(self.popularity)
-
     def score(self, user_items: sp.csr_array) -> Float32:
-        return np.repeat(self.behind()[None], user_items.shape[0], axis=0)
+        relative = relative_popularity(self.popularity)
+        return np.repeat(relative[None], user_items.shape[0], axis=0)
+
+    def with_head(self, items: NDArray[np.int64], on_head: NDArray[Any]) -> Float32:
+        """Return the scores of all items from those on the head."""
+        relative = relative_popularity(self.popularity)
+        return head_before_tail(on_head.astype(np.float32), items, relative)
 
 
 @dataclass(frozen=True)

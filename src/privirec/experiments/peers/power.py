@@ -127,8 +127,7 @@ class NoisyLowPass(ByPopularity):
     lift: float
 
     def score(self, user_items: sp.csr_array) -> Float32:
-        scores = super().score(user_items)
+        known = sp.csr_array(user_items[:, self.items])
         left = self.on_head[:, None] ** -0.5 * self.basis
         right = (self.on_head[:, None] ** self.lift * self.basis).T
-        scores[:, self.items] = (user_items[:, self.items] @ left) @ right
-        return scores
+        return self.with_head(self.items, (known @ left) @ right)

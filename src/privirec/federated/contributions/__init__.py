@@ -24,6 +24,7 @@ from privirec.federated.contributions.item_degrees import ItemDegrees
 from privirec.federated.contributions.item_item import ItemItem
 from privirec.federated.contributions.noisy import NoiseShare, NoisyPopularity
 from privirec.federated.contributions.noisy_gram import NoisyHeadGram
+from privirec.federated.contributions.noisy_pairs import NoisyPairs
 from privirec.federated.contributions.noisy_power import NoisyPowerStep
 from privirec.federated.contributions.power_step import PowerStep, SeededStep, start_signs
 from privirec.federated.contributions.scaled_step import RowReach, ScaledStep, SeededScaledStep
@@ -36,7 +37,7 @@ REGISTRY: Registry[type[Contribution]] = Registry(
     *("contributions", "contribution"),
     *(ItemDegrees, ItemItem, HeadItemItem, PowerStep, SeededStep, UserStart),
     *(RowReach, ScaledStep, SeededScaledStep, ValidationMetrics),
-    *(NoisyPopularity, NoisyHeadGram, NoisyPowerStep),
+    *(NoisyPopularity, NoisyHeadGram, NoisyPowerStep, NoisyPairs),
 )
 
 

@@ -78,6 +78,9 @@ class ProtectedSettings(ProgramSettings):
     `head`."""
     popularity_share: float | None = Field(None, ge=1e-6, le=1 - 1e-6)
     """Share of the budget (of mu^2) that goes into popularity; None: the default of the way."""
+    pairs_share: float | None = Field(None, ge=0, le=0.9)
+    """Share of the budget after popularity for candidate pairs of the way `power`; 0: no such sum;
+    None: more with more signal."""
     clients: int = Field(1, ge=1, le=MOST_CLIENTS)
     """Largest number of clients that add noise."""
     contributors: int = Field(1, ge=1, le=MOST_CLIENTS)
@@ -145,9 +148,13 @@ class Protected(Program[ProtectedSettings]):
         if chosen == "gram":
             head = settings.head or max(2, Gram.head_for(signal))
             return Gram(*sizes, min(head, self.n_items))
-        head = min(settings.head or max(2, Power.head_for(signal)), self.n_items)
-        columns = settings.columns or max(1, Power.columns_for(signal))
-        return Power(*sizes, head, min(columns, head))
+        share = settings.pairs_share
+        share = Power.pairs_share_for(signal) if share is None else share
+        with_pairs = share > 0
+        head = settings.head or max(2, Power.head_for(signal, with_pairs))
+        columns = settings.columns or max(1, Power.columns_for(signal, with_pairs))
+        head = min(head, self.n_items)
+        return Power(*sizes, head, min(columns, head), share)
 
     @property
     def expected(self) -> str:
