@@ -8,6 +8,7 @@ import typer
 
 from privirec.app.cli.every import app
 from privirec.models import MODELS
+from privirec.runtime.spec import AUTO
 
 
 @pytest.mark.parametrize("names", [["run"], ["federate"], ["server", "run"]], ids=" ".join)
@@ -18,4 +19,5 @@ def test_every_registered_model_can_be_chosen(names: list[str]) -> None:
         command = command.commands[name]
     (option,) = (each for each in command.params if each.name == "model")
     assert isinstance(option.type, click.Choice)
-    assert list(option.type.choices) == list(MODELS)
+    more = [AUTO] if names == ["run"] else []
+    assert list(option.type.choices) == [*MODELS, *more]

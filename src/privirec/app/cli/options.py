@@ -6,11 +6,10 @@ import math
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import click
 import typer
-from pydantic import BaseModel
 
 from privirec import data
 from privirec.app.pictures import check_picture
@@ -19,7 +18,7 @@ from privirec.data.datasets import names_here
 from privirec.data.splits import WAYS, By
 from privirec.errors import DataError, UsageError
 from privirec.federated.programs import DEFAULT_ROUNDS
-from privirec.federated.programs.protected import DEFAULT_EPSILON, ProtectedSettings
+from privirec.federated.programs.protected import DEFAULT_EPSILON
 from privirec.models import MODELS
 from privirec.models.artifact import check_replaceable
 from privirec.rows import check_writable, say
@@ -175,11 +174,6 @@ def given(**choices: Any) -> dict[str, Any]:
     return {name: value for name, value in choices.items() if value is not None}
 
 
-def choices_of(settings: type[BaseModel], field: str) -> list[str]:
-    """Return the possible values of a field of a program's settings."""
-    return list(get_args(settings.model_fields[field].annotation))
-
-
 # Options of runs on a network.
 Model = Annotated[
     str | None,
@@ -219,10 +213,6 @@ Picture = Annotated[
         show_default=False,
     ),
 ]
-Head = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="ease, denoised: number of most popular items to use."),
-]
 Epsilon = Annotated[
     float | None,
     typer.Option(
@@ -231,14 +221,6 @@ Epsilon = Annotated[
         metavar="X",
         callback=finite,
         help=f"protected: epsilon promised to every person (default {DEFAULT_EPSILON:g}).",
-    ),
-]
-Way = Annotated[
-    str | None,
-    one_of(
-        choices_of(ProtectedSettings, "way"),
-        metavar="WAY",
-        help="protected: pairs of items (gram), power, or auto.",
     ),
 ]
 Delta = Annotated[
