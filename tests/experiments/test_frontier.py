@@ -103,10 +103,10 @@ def test_bytes_are_those_of_the_ledgers(data: Dataset) -> None:
 
 
 def test_a_catalogue_too_small_for_all_ranks_still_has_points(data: Dataset) -> None:
-    ranks = [point.plan.rank for point in FAMILIES["privirec-k"].points(data, 0)]
+    ranks = [point.spec.program.rank for point in FAMILIES["privirec-k"].points(data, 0)]
     assert ranks == [256]
     assert FAMILIES["central"].level
-    assert all(point.plan.seed == 4 for point in FAMILIES["protected"].points(data, 4))
+    assert all(point.spec.program.seed == 4 for point in FAMILIES["protected"].points(data, 4))
 
 
 def made_up(family: str, label: str, ndcg: float, size: int, seed: int = 0) -> dict[str, Any]:
@@ -201,9 +201,9 @@ def test_every_trained_method_has_settings() -> None:
 
 
 def test_spectral_uses_tuned_presets_that_fit_the_catalogue(data: Dataset) -> None:
-    plans = [point.plan for point in FAMILIES["spectral"].points(data, 0)]
-    assert [plan.federated["columns"] for plan in plans] == ["4x8", "4x16", "4x32"]
+    specs = [point.spec for point in FAMILIES["spectral"].points(data, 0)]
+    assert [spec.given()["columns"] for spec in specs] == [(8,) * 4, (16,) * 4, (32,) * 4]
     named = Dataset("gowalla", *(load_dataset("synthetic:demo").train,) * 2)
-    presets = {point.label: point.plan.preset for point in FAMILIES["spectral"].points(named, 0)}
+    presets = {point.label: point.spec.preset for point in FAMILIES["spectral"].points(named, 0)}
     assert presets["1,104"] == "gowalla-60mb"
     assert presets["512"] == "published"

@@ -252,7 +252,7 @@ def parts_of(row: Row, way: str) -> dict[str, float]:
 
 def stage_of(name: str) -> str:
     """Return the purpose, one of `STAGE_NAMES`, of a sum or message with this name."""
-    if name.endswith(("item-item", "-gram")):
+    if name.endswith(("item-item", "-gram", "-pairs")):
         return "item-item matrix"
     if name.endswith(("step", "start")):
         return "power steps"
