@@ -51,7 +51,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"method": "spectral-validation", **SPECTRAL, "candidates": CANDIDATES},
     *(
         {"method": "protected", "way": way, "head": 40, "clients": 20, "contributors": 15, **more}
-        for way, more in (("gram", {}), ("power", {"columns": 3}))
+        for way, more in (("gram", {}), ("power", {"columns": 3, "pairs_share": 0.3}))
     ),
 ]
 """Programs that together ask for every kind of contribution, with all kinds of exponents."""

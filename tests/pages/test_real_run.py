@@ -38,11 +38,11 @@ def test_a_run_with_noise_on_both_pages(federation: SmallFederation) -> None:
         answer = visitor.look("left")
     for words in (
         *("noisy-popularity", "noisy-power-step", row["run"], row["server"], "finished"),
-        *("fed.example:9443", "epsilon 4 of 20", "epsilon 4 of 8", "room for a run of epsilon"),
+        *("fed.example:9443", "epsilon 4 of 20", "epsilon 4 of 9", "room for a run of epsilon"),
         "Promised to every person: epsilon 4",
     ):
         assert words in answer.words
-    assert re.search(r'<meter min="0" max="8" value="(3\.99\d?|4)"', answer.text)
+    assert re.search(r'<meter min="0" max="9" value="(3\.99\d?|4)"', answer.text)
     with serving(OperatorSite(federation.server)) as server:
         visitor = Visitor(server).enter()
         words = visitor.look("run?name=monday").words

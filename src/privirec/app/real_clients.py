@@ -48,8 +48,9 @@ def through_clients(
         for client in range(CLIENTS)
     ]
     nobody = Histories(people.matrix[:0])
-    shares = dealt(people.n_users, CLIENTS - first)
+    shares = dealt(people.n_users, min(CLIENTS - first, people.n_users))
     own = [nobody] * first + [Histories(people.matrix[a:b], a) for a, b in shares]
+    own += [nobody] * (CLIENTS - len(own))
     clients = [LocalClient(*each) for each in zip(own, randomness, strict=True)]
     planned = [PlannedSum(type(ask), ask.shape, asdict(ask.share)) for ask in asks]
     gone = DropOuts(at_sums={1: {"input": set(leaving)}})

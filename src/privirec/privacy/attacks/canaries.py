@@ -28,6 +28,7 @@ from privirec.errors import UsageError
 from privirec.federated.contributions import (
     Histories,
     NoisyHeadGram,
+    NoisyPairs,
     NoisyPopularity,
     NoisyPowerStep,
 )
@@ -201,4 +202,6 @@ def _item_of_each_entry(ask: NormedSum) -> NDArray[np.int64] | None:
         return np.repeat(ask.items, ask.columns)
     if isinstance(ask, NoisyHeadGram):
         return np.asarray(ask.items[np.triu_indices(len(ask.items))[0]])
+    if isinstance(ask, NoisyPairs):
+        return np.asarray(ask.items[ask.first])
     return None
