@@ -90,7 +90,7 @@ def test_whatever_is_changed_shows(data: st.DataObject) -> None:
         column = data.draw(st.integers(0, len(rows[0]) - 2))
         changed = list(rows[place])
         old = changed[column]
-        changed[column] = {str: "2030-01-01", int: 77, float: 0.5}.get(type(old), 0.25)
+        changed[column] = {str: "2030-01-01", int: 77, float: 0.7}.get(type(old), 0.3)
         rows[place] = tuple(changed)
     with pytest.raises(BadRecord):
         record.account_of(rows, [ONE.public])
