@@ -66,12 +66,12 @@ def mine(client: Path) -> list[str]:
 
 def sees(driver: Any, words: str) -> bool:
     """Return True if the page contains a text once it has loaded."""
-    from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+    from selenium.common.exceptions import WebDriverException
 
     for _ in range(100):
         try:
             text = driver.find_element("tag name", "main").text
-        except (NoSuchElementException, StaleElementReferenceException):
+        except WebDriverException:  # the page is being replaced by the next one
             text = ""
         if words in " ".join(text.split()):
             return True
