@@ -98,11 +98,11 @@ class Degrees(Program[DegreesSettings]):
     gives_away: ClassVar[str] = "how many people touched each item"
     settings_type = DegreesSettings
 
-    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
+    def outline(self, item_item_entries: int | None = None) -> list[Planned]:
         return [ItemDegrees.planned(self.n_items, self.n_users)]
 
-    def _steps(self, plan: list[Any]) -> Steps:
-        degrees = yield plan[0].ask()
+    def _steps(self, outline: list[Any]) -> Steps:
+        degrees = yield outline[0].ask()
         return Components(degrees, NotKept(self.n_items))
 
 
@@ -168,7 +168,7 @@ def share_plans() -> None:
     for name in ("sums", "program", "steps", "shapes", "for_policy", "statement"):
         remembered(RunPlan, name)
     remembered(Pledges, "check")
-    remembered(Pledges, "members")
+    remembered(Pledges, "read")
 
 
 def remembered(kind: type, name: str) -> None:
@@ -436,7 +436,7 @@ def plan_check_seconds(args: argparse.Namespace) -> dict[str, float]:
     roster = OperatorFolder(args.folder / "server").members.roster()
     began = time.process_time()
     plan = RunPlan.parse(text)
-    plan.pledges.members(roster)
+    plan.pledges.read(roster)
     plan.pledges.check(plan.run, roster)
     return {"plan_check_seconds": time.process_time() - began, "plan_bytes": len(text)}
 

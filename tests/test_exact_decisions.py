@@ -106,7 +106,7 @@ EXCEPTIONS = {
     "federated/kernels_in_numpy.py::sum_scaled_rows": WHOLE,
     "federated/kernels_in_numpy.py::unit_pair_scales": WHOLE,
     "federated/kernels_in_numpy.py::add_unit_rows": WHOLE,
-    "extra/linkprop_multi.py::LinkPropMultiProgram.plan": WHOLE,
+    "extra/linkprop_multi.py::LinkPropMultiProgram.outline": WHOLE,
     "extra/linkprop_multi.py::LinkPropMultiProgram._steps": WHOLE,
     "federated/programs/protected_ways.py::whole_weights": SERVER,
     "federated/programs/protected_ways.py::Gram.filter_entries": WHOLE,

@@ -86,7 +86,7 @@ def test_bytes_are_those_of_the_ledgers(data: Dataset) -> None:
     users, items = data.train.n_users, data.train.n_items
     row = FAMILIES["head-ease"].points(data, 0)[0].measure()
     program = program_of(HeadGramSettings(head=250), users, items)
-    planned = Ledger.planned(program.plan())
+    planned = Ledger.planned(program.outline())
     assert row["label"] == "m = 250"
     assert (row["bytes_up_per_client"], row["bytes_down_per_client"]) == (
         planned.bytes_up,

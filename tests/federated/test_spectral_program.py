@@ -82,7 +82,7 @@ def test_what_it_costs_is_what_was_planned(small: Dataset) -> None:
     program = program_of(
         SpectralSettings(rank=RANK, columns=(12,) * 6), train.n_users, train.n_items
     )
-    planned = Ledger.planned(program.plan())
+    planned = Ledger.planned(program.outline())
     assert (ledger.bytes_up, ledger.bytes_down) == (planned.bytes_up, planned.bytes_down)
     degree_bits = train.n_users.bit_length()
     bits = degree_bits + 5 * 32
@@ -161,7 +161,7 @@ def test_what_a_run_that_may_end_early_can_cost_at_most(small: Dataset) -> None:
         train.n_users,
         train.n_items,
     )
-    assert Ledger.planned(program.plan()).bytes_up == ledger.bytes_up == plain_ledger.bytes_up
+    assert Ledger.planned(program.outline()).bytes_up == ledger.bytes_up == plain_ledger.bytes_up
 
 
 def test_no_run_ends_with_fewer_columns_than_it_keeps(small: Dataset) -> None:

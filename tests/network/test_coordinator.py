@@ -45,7 +45,7 @@ def test_an_unknown_client_is_turned_away_in_both_logs(
     run = talk.server.run
     told = set()
     for client in (99, 0):
-        here = Here(users=4, asks=(0, 0, 1), period="", signature="0" * 128, version=__version__)
+        here = Here(users=4, demands=(0, 0, 1), period="", signature="0" * 128, version=__version__)
         reply = Envelope(run, client, here)
         with mock.patch.object(arrivals.envelope, "check", wraps=envelope.check) as checked:
             talk.server.receive("stranger", reply.seal(Identity(bytes(32)), "to-server"))

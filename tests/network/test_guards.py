@@ -170,7 +170,7 @@ def test_participants_outside_the_plan_end_the_clients_part(federation: Federati
     talk.until("advertise")
     announcement = bytes(envelope.peek(talk.message_for(0), "to-client").parts[0])
     told = talk.server.plan.pledges
-    five = Pledges.of({client: told.pledge(client) for client in range(5)})
+    five = Pledges.of({client: told.signed(client) for client in range(5)})
     reply = talk.forged(0, Exchange(step=0), announcement, plan_with(talk, pledges=five))
     assert isinstance(said_in(reply), Answer)
     talk.server.receive(0, seal_again(federation, reply))

@@ -20,7 +20,7 @@ from privirec.federated.contributions import Opened
 from privirec.federated.programs import PrivirecKSettings, SpectralSettings
 from privirec.privacy.cohorts import (
     Demands,
-    Member,
+    Pledge,
     PolicyRefusal,
     Rule,
     check_new,
@@ -37,7 +37,7 @@ from privirec.runtime.node.cohort_guard import CohortGuard
 from privirec.runtime.node.memory import ForLife, Memory
 from privirec.runtime.node.run_state import ClientRun
 from privirec.runtime.node.steps import StepAnswerer
-from privirec.runtime.pledges import BadPledge, Pledge, Pledges
+from privirec.runtime.pledges import BadPledge, Pledges, SignedPledge
 from privirec.runtime.refusals import Code
 from privirec.secagg.errors import BadSignature
 from privirec.secagg.keys import Identity, Roster
@@ -106,14 +106,14 @@ def test_who_was_in_a_sum_has_to_be_in_the_roster(tmp_path: Path) -> None:
 
 
 def test_a_sum_over_few_people_is_refused() -> None:
-    inside = {client: Member(2, Demands(3, 9, 1)) for client in range(3)}
+    inside = {client: Pledge(2, Demands(3, 9, 1)) for client in range(3)}
     with pytest.raises(PolicyRefusal) as refusal:
         check_sum(frozenset(inside), inside, 0)
     assert refusal.value.rule is Rule.PEOPLE
 
 
 def test_the_strictest_newcomer_decides() -> None:
-    inside = {client: Member(2, Demands(3, 0, least)) for client, least in enumerate((2, 9, 2))}
+    inside = {client: Pledge(2, Demands(3, 0, least)) for client, least in enumerate((2, 9, 2))}
     with pytest.raises(PolicyRefusal, match="client 1 asks for smallest_change = 9"):
         check_new(inside, 0)
 
@@ -186,9 +186,9 @@ def test_a_block_is_shown_to_the_policy(
 # --- pledges --------------------------------------------------------------------------------------
 
 
-def pledged() -> Pledge:
+def pledged() -> SignedPledge:
     everybody = write_participants(range(3), ROSTER)
-    return Pledge(4, ASKS, everybody, everybody).signed(RUN, 0, KEYS[0], ROSTER)
+    return SignedPledge(4, ASKS, everybody, everybody).signed(RUN, 0, KEYS[0], ROSTER)
 
 
 def test_a_pledge_is_for_one_run_one_roster_and_one_client() -> None:
@@ -214,16 +214,16 @@ def test_every_word_of_a_pledge_is_signed(change: dict[str, Any]) -> None:
 
 def test_nobody_knows_more_than_its_past() -> None:
     one, both = (write_participants(range(n), ROSTER) for n in (1, 2))
-    Pledges.of({0: Pledge(4, ASKS, one, both)}).members(ROSTER)
+    Pledges.of({0: SignedPledge(4, ASKS, one, both)}).read(ROSTER)
     with pytest.raises(BadPledge, match="a past that it was not in"):
-        Pledges.of({0: Pledge(4, ASKS, both, one)}).members(ROSTER)
+        Pledges.of({0: SignedPledge(4, ASKS, both, one)}).read(ROSTER)
 
 
 @given(
     st.dictionaries(
         st.integers(0, 40),
         st.builds(
-            Pledge,
+            SignedPledge,
             st.integers(0, 3),
             st.builds(Demands, *(st.integers(0, 2) for _ in range(3))),
             *(st.sampled_from([b"", b"\1", b"\3"]) for _ in range(2)),
@@ -233,26 +233,26 @@ def test_nobody_knows_more_than_its_past() -> None:
         min_size=1,
     )
 )
-def test_pledges_come_out_as_they_went_in(pledges: dict[int, Pledge]) -> None:
+def test_pledges_come_out_as_they_went_in(pledges: dict[int, SignedPledge]) -> None:
     """Pledges survive encoding, whatever several of them have in common."""
     found = Pledges.model_validate_json(Pledges.of(pledges).model_dump_json())
-    assert {client: found.pledge(client) for client in pledges} == pledges
+    assert {client: found.signed(client) for client in pledges} == pledges
     assert found.users() == {client: one.people for client, one in pledges.items()}
     assert found.periods() == {one.period for one in pledges.values()}
     with pytest.raises(KeyError):
-        found.pledge(99)
+        found.signed(99)
 
 
 def test_what_everybody_says_is_said_once() -> None:
     many = Pledges.of({number: replace(pledged(), people=1) for number in range(1000)})
-    assert len(many.said) == 1
+    assert len(many.contents) == 1
     assert len(many.model_dump_json()) < 1000 * (64 * 4 / 3 + 8)  # a signature and its content
 
 
 @pytest.mark.parametrize("liar", range(3))
 def test_every_pledge_of_a_plan_must_be_signed(liar: int) -> None:
     """Test the first, the last and one in between."""
-    one = Pledge(4, ASKS)
+    one = SignedPledge(4, ASKS)
     pledges = {n: one.signed(RUN, n, KEYS[n], ROSTER) for n in range(3)}
     Pledges.of(pledges).check(RUN, ROSTER)
     forged = pledges | {liar: replace(one, signature=pledges[(liar + 1) % 3].signature)}
@@ -276,15 +276,15 @@ GOOD = Pledges.of({0: pledged(), 2: replace(pledged(), people=5)}).model_dump()
         ({"clients": (2, 0)}, "ascending order"),
         ({"clients": (2, 2)}, "ascending order"),
         ({"clients": (0, 1, 2)}, "without a pledge"),
-        ({"says": (0, 1, 0)}, "without a pledge"),
-        ({"says": (0, 2)}, "pledges that are missing"),
-        ({"says": (0, -1)}, "greater than or equal to 0"),
+        ({"content_of": (0, 1, 0)}, "without a pledge"),
+        ({"content_of": (0, 2)}, "pledges that are missing"),
+        ({"content_of": (0, -1)}, "greater than or equal to 0"),
         ({"clients": (0, 1 << 32)}, "less than 4294967296"),
         ({"signatures": b64encode(pledged().signature).decode()}, "one for each client"),
         ({"signatures": GOOD["signatures"] + "AAAA"}, "pattern"),
         ({"signatures": GOOD["signatures"][:-4]}, "one for each client"),
         ({"signatures": "A"}, "base64|padding"),
-        ({"said": (*GOOD["said"], GOOD["said"][0])}, "no client has pledged"),
+        ({"contents": (*GOOD["contents"], GOOD["contents"][0])}, "no client has pledged"),
         ({"sets": (*GOOD["sets"], "00")}, "nobody pledges"),
         ({"sets": GOOD["sets"] * 2}, "nobody pledges"),
         ({"sets": ()}, "nobody pledges"),
@@ -306,8 +306,8 @@ DAY = "2026-11-01 00:00:00+00:00"
     [
         ({"users": 1 << 32}, "less than 4294967296"),
         ({"users": -1}, "greater than or equal to 0"),
-        ({"asks": (1 << 63, 4, 4)}, "less than 9223372036854775808"),
-        ({"asks": (3, 4, -1)}, "greater than or equal to 0"),
+        ({"demands": (1 << 63, 4, 4)}, "less than 9223372036854775808"),
+        ({"demands": (3, 4, -1)}, "greater than or equal to 0"),
         ({"period": "today"}, "pattern"),
         ({"period": f"{DAY}{DAY}"}, "pattern"),
         ({"period": f" {DAY}"}, "pattern"),
@@ -318,16 +318,16 @@ DAY = "2026-11-01 00:00:00+00:00"
     ids=str,
 )
 def test_what_is_pledged_can_be(change: dict[str, Any], said: str) -> None:
-    first, *others = GOOD["said"]
-    largest = {"users": (1 << 32) - 1, "asks": ((1 << 63) - 1,) * 3, "period": DAY}
-    found = Pledges.model_validate(GOOD | {"said": (first | largest, *others)})
-    found.pledge(0).signed(RUN, 0, KEYS[0], ROSTER).check(RUN, 0, ROSTER)
+    first, *others = GOOD["contents"]
+    largest = {"users": (1 << 32) - 1, "demands": ((1 << 63) - 1,) * 3, "period": DAY}
+    found = Pledges.model_validate(GOOD | {"contents": (first | largest, *others)})
+    found.signed(0).signed(RUN, 0, KEYS[0], ROSTER).check(RUN, 0, ROSTER)
     with pytest.raises(ValidationError, match=said):
-        Pledges.model_validate(GOOD | {"said": (first | change, *others)})
+        Pledges.model_validate(GOOD | {"contents": (first | change, *others)})
 
 
 def test_the_periods_of_all_who_pledge_are_found() -> None:
-    both = Pledges.of({0: Pledge(4, ASKS), 1: Pledge(4, ASKS, period=DAY)})
+    both = Pledges.of({0: SignedPledge(4, ASKS), 1: SignedPledge(4, ASKS, period=DAY)})
     assert both.periods() == {"", DAY}
 
 

@@ -12,7 +12,7 @@ from privirec.runtime import envelope
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.envelope import MOST_PARTS, BadEnvelope, Envelope
 from privirec.runtime.messages import Answer, Goodbye, Here, Message, Received, Vector
-from privirec.runtime.pledges import Pledge
+from privirec.runtime.pledges import SignedPledge
 from privirec.secagg import protocol
 from privirec.version import __version__
 
@@ -98,12 +98,12 @@ def test_a_client_that_counts_its_users_wrongly_ends_at_most_the_run(
 ) -> None:
     talk = Talk(federation)
     talk.step(skip={LIAR})
-    pledge = Pledge(users, Demands(3, 4, 4)).signed(
+    pledge = SignedPledge(users, Demands(3, 4, 4)).signed(
         talk.server.run, LIAR, federation.identities[LIAR], federation.roster
     )
     here = Here(
         users=users,
-        asks=(3, 4, 4),
+        demands=(3, 4, 4),
         period="",
         signature=pledge.signature.hex(),
         version=__version__,

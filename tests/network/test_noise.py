@@ -109,12 +109,12 @@ class Noisy(Program[NoisySettings]):
     gives_away: ClassVar[str] = "little"
     settings_type = NoisySettings
 
-    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
+    def outline(self, item_item_entries: int | None = None) -> list[Planned]:
         return [NoisyDegrees.planned(self.n_items, self.n_users)] * 2
 
-    def _steps(self, plan: list[Any]) -> Steps:
-        first = yield plan[0].ask()
-        second = yield plan[1].ask()
+    def _steps(self, outline: list[Any]) -> Steps:
+        first = yield outline[0].ask()
+        second = yield outline[1].ask()
         basis = np.stack([first, second], axis=1).astype(np.float32)
         return Components(np.abs(first), LowRankOperator(basis, np.ones(2)), basis)
 

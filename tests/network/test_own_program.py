@@ -89,15 +89,15 @@ class Keen(Program[ToySettings]):
     gives_away: ClassVar[str] = "how many people, and how many keen ones, touched each item"
     settings_type = ToySettings
 
-    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
+    def outline(self, item_item_entries: int | None = None) -> list[Planned]:
         return [
             ItemDegrees.planned(self.n_items, self.n_users),
             KeenDegrees.planned(self.n_items, self.n_users),
             Broadcast("filters", 4 * self.n_items),
         ]
 
-    def _steps(self, plan: list[Any]) -> Steps:
-        degree_sum, keen_sum, filters = plan
+    def _steps(self, outline: list[Any]) -> Steps:
+        degree_sum, keen_sum, filters = outline
         degrees = yield degree_sum.ask()
         mean = int(degrees.sum()) // self.n_users
         keen = yield keen_sum.ask(least=self.settings.times * mean // 2)
@@ -121,7 +121,7 @@ def _registered() -> Iterator[None]:
 @pytest.fixture
 def simulated(holes: Interactions) -> Components:
     found, ledger = execute(program_for(holes).steps(), Simulation(holes))
-    planned = Ledger.planned(program_for(holes).plan())
+    planned = Ledger.planned(program_for(holes).outline())
     assert ledger.bytes_up == planned.bytes_up > 0
     assert ledger.bytes_down == planned.bytes_down > 0
     assert found.basis is not None

@@ -26,7 +26,7 @@ from privirec.runtime.coordinator import Stage
 from privirec.runtime.messages import Exchange, Here, Refused, Vector
 from privirec.runtime.node import Node
 from privirec.runtime.node import node as node_module
-from privirec.runtime.pledges import BadPledge, Pledge, Pledges
+from privirec.runtime.pledges import BadPledge, Pledges, SignedPledge
 from privirec.runtime.refusals import Code
 from privirec.secagg.keys import Identity
 
@@ -215,7 +215,7 @@ def test_a_client_does_not_pledge_twice_when_the_roster_changes(
         refused(talk.forged(0, talk.hello()), "", Code.OWN_PROBLEM, final=False)
         silos.use_roster(range(5))
         again = talk.forged(0, talk.hello())
-        made = talk.server.plan.pledges.pledge(0)
+        made = talk.server.plan.pledges.signed(0)
         assert isinstance(again.message, Here)
         assert bytes.fromhex(again.message.signature) != made.signature  # two pledges for one run
 
@@ -335,16 +335,16 @@ def federation(tmp_path: Path) -> Federation:
     return Federation(tmp_path)
 
 
-def plan_with_pledge(talk: Talk, client: int, pledge: Pledge) -> bytes:
+def plan_with_pledge(talk: Talk, client: int, pledge: SignedPledge) -> bytes:
     plan = talk.server.plan
-    pledges = {other: plan.pledges.pledge(other) for other in plan.users} | {client: pledge}
+    pledges = {other: plan.pledges.signed(other) for other in plan.users} | {client: pledge}
     return plan.model_copy(update={"pledges": Pledges.of(pledges)}).model_dump_json().encode()
 
 
-def made(talk: Talk, people: int, run: str | None = None, **sets: bytes) -> Pledge:
+def made(talk: Talk, people: int, run: str | None = None, **sets: bytes) -> SignedPledge:
     """Return a pledge signed by client 1."""
     federation = talk.federation
-    pledge = Pledge(people, Demands(3, 4, 4), **sets)
+    pledge = SignedPledge(people, Demands(3, 4, 4), **sets)
     return pledge.signed(run or talk.server.run, 1, federation.identities[1], federation.roster)
 
 
@@ -369,7 +369,7 @@ def test_nobody_can_pledge_for_another(federation: Federation, kind: str, said: 
     run(federation, "first")
     talk = Talk(federation, name="second")
     talk.until("advertise")
-    true = talk.server.plan.pledges.pledge(1)
+    true = talk.server.plan.pledges.signed(1)
     changed = {
         "more people": replace(true, people=999),
         "another run": made(talk, 4, run="ab" * 16),
@@ -377,7 +377,7 @@ def test_nobody_can_pledge_for_another(federation: Federation, kind: str, said: 
         "no past": replace(true, known=b"", past=b""),
         "another period": replace(true, period="2026-01-05 00:00:00+00:00"),
         "a past without itself": made(talk, 4, known=b"\x01", past=b"\x01"),
-        "of this client": Pledge(4, Demands(2, 0, 1)).signed(
+        "of this client": SignedPledge(4, Demands(2, 0, 1)).signed(
             talk.server.run, 0, federation.identities[0], federation.roster
         ),
     }[kind]
@@ -396,7 +396,7 @@ def test_a_plan_without_the_sets_that_were_pledged_is_refused(federation: Federa
         pledges = talk.server.plan.pledges.model_copy(update={"sets": sets})
         plan = talk.server.plan.model_copy(update={"pledges": pledges})
         with pytest.raises(BadPledge):
-            plan.pledges.members(federation.roster)
+            plan.pledges.read(federation.roster)
     reply = talk.forged(0, Exchange(step=0), announcement, plan.model_dump_json().encode())
     refused(reply, "not signed by its key", Code.BAD_PLEDGE, final=True)  # before it is read
 
@@ -418,7 +418,7 @@ def test_the_server_takes_no_pledge_that_would_end_its_run(federation: Federatio
 def test_a_pledge_is_the_same_however_often_it_is_asked_for(federation: Federation) -> None:
     talk = Talk(federation)
     talk.until("input", 2)
-    first = talk.server.plan.pledges.pledge(0)
+    first = talk.server.plan.pledges.signed(0)
     here = talk.forged(0, talk.hello())
     assert here.message.signature == first.signature.hex()  # type: ignore[attr-defined]
     assert (bytes(here.parts[0]), bytes(here.parts[1])) == (first.known, first.past)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from privirec.privacy import cohorts
 from privirec.privacy.cohorts import (
     Demands,
-    Member,
+    Pledge,
     PolicyRefusal,
     Rule,
     check_people,
@@ -31,11 +31,11 @@ ASKS = Demands(2, 0, LEAST)
 
 def members(
     people: Iterable[int], known: dict[int, set[int]] | None = None, demands: Demands = ASKS
-) -> dict[int, Member]:
+) -> dict[int, Pledge]:
     """Return clients 0, 1, ... with these numbers of people and these known past peers."""
     sets = {client: frozenset(one) for client, one in (known or {}).items()}
     return {
-        client: Member(n, demands, *[sets.get(client, frozenset())] * 2)
+        client: Pledge(n, demands, *[sets.get(client, frozenset())] * 2)
         for client, n in enumerate(people)
     }
 
@@ -83,7 +83,7 @@ def test_the_strictest_client_of_a_sum_decides() -> None:
     """Test that a lax client does not open a sum that a strict client in it would refuse."""
     inside = members([4, 4, 4], demands=Demands(0, 0, 1))
     check_people(inside, 0)
-    inside[1] = Member(4, Demands(0, 9, 1))
+    inside[1] = Pledge(4, Demands(0, 9, 1))
     with pytest.raises(PolicyRefusal, match="client 1 asks for fewest_other_people = 9"):
         check_people(inside, 0)
 
@@ -121,7 +121,7 @@ def test_a_client_unknowingly_left_out_of_a_sum_is_not_singled_out() -> None:
     """Test client 5, which sent its vector and was left out of the opened sum. It knows only who
     might have been in it; the pledges of the others show that it is alone."""
     inside = members([1] * 6, {client: set(range(5)) for client in range(5)})
-    inside[5] = Member(1, ASKS, frozenset(), EVERYBODY)
+    inside[5] = Pledge(1, ASKS, frozenset(), EVERYBODY)
     refused(Rule.COHORT, EVERYBODY, inside, 0)
     assert newcomers(inside, 0) == ({5}, frozenset())
 
@@ -131,7 +131,7 @@ def test_a_few_claims_are_taken_to_be_true_and_to_be_lies() -> None:
     client is alone in the next sum; if it lies, all three are new."""
     one = {0: {0, 1, 2}}
     inside = {
-        client: Member(2, ASKS, m.known, EVERYBODY) for client, m in members([2] * 6, one).items()
+        client: Pledge(2, ASKS, m.known, EVERYBODY) for client, m in members([2] * 6, one).items()
     }
     assert newcomers(inside, 1) == ({3, 4, 5}, {1, 2})
     check_sum(EVERYBODY, inside, 1)
@@ -144,14 +144,14 @@ def test_a_run_that_stopped_while_it_was_opened_can_be_repeated() -> None:
     """Test a client that has helped to open a sum that was never completed; no other was told its
     members."""
     inside = {
-        client: Member(2, ASKS, EVERYBODY if client == 0 else frozenset(), EVERYBODY)
+        client: Pledge(2, ASKS, EVERYBODY if client == 0 else frozenset(), EVERYBODY)
         for client in EVERYBODY
     }
     check_sum(EVERYBODY, inside, 1)
 
 
 def test_a_client_without_demands_does_not_count_as_a_crowd() -> None:
-    inside = members([1] * 6, TOGETHER) | {6: Member(1, ASKS), 7: Member(50, Demands(2, 0, 1))}
+    inside = members([1] * 6, TOGETHER) | {6: Pledge(1, ASKS), 7: Pledge(50, Demands(2, 0, 1))}
     refused(Rule.COHORT, frozenset(range(8)), inside, 0)
     del inside[6]
     check_sum(frozenset(range(6)) | {7}, inside, 0)
@@ -173,12 +173,12 @@ class Remembering:
     """Sums, and whether the client has pledged to their members."""
     not_told: dict[int, tuple[frozenset[int], bool]] = field(default_factory=dict)
 
-    def pledge(self, client: int) -> Member:
+    def pledge(self, client: int) -> Pledge:
         asks = Demands(2, 0, 1) if self.lax else ASKS
         known = [one for one, binds in self.told.items() if binds or not self.lax]
         maybe = [one for one, binds in self.not_told.values() if binds or not self.lax]
         alone = {client} if self.lax and (self.told or self.not_told) else set()
-        return Member(
+        return Pledge(
             self.people,
             asks,
             frozenset(alone.union(*known)),
@@ -190,20 +190,20 @@ some = st.frozensets(st.integers(0, CLIENTS - 1))
 
 
 @st.composite
-def liars(draw: st.DrawFn, clients: frozenset[int]) -> dict[int, Member]:
+def liars(draw: st.DrawFn, clients: frozenset[int]) -> dict[int, Pledge]:
     """Return the pledges of corrupt clients, which suit the server."""
     pledged = {}
     for client in clients:
         past = draw(st.just(frozenset[int]()) | some.map(lambda s, c=client: s | {c}))
         known = draw(some) & past
-        pledged[client] = Member(draw(st.integers(0, 9)), ASKS, known, past)
+        pledged[client] = Pledge(draw(st.integers(0, 9)), ASKS, known, past)
     return pledged
 
 
 def run_once(
     number: int,
     clients: dict[int, Remembering],
-    lies: dict[int, Member],
+    lies: dict[int, Pledge],
     corrupt: int,
     asked: tuple[frozenset[int], ...],
 ) -> frozenset[int] | None:
@@ -328,7 +328,7 @@ def test_without_either_rule_a_few_are_apart(rule: str, monkeypatch: pytest.Monk
 _pledge = Remembering.pledge
 
 
-def _free(one: Remembering, client: int) -> Member:
+def _free(one: Remembering, client: int) -> Pledge:
     """Return the pledge of a client that is free once it makes no demands."""
     alone = frozenset({client} if one.told else set[int]())
     return (
@@ -354,7 +354,7 @@ LAX: dict[str, tuple[list[tuple[set[int], frozenset[int]]], dict[int, int], tupl
             ({3, 4, 5}, ALL_LAX),
         ],
         {0: 2, 1: 2, 2: 1, 3: 4, 4: 2, 5: 2},
-        (Member, "hiding", property(lambda one: one.people)),
+        (Pledge, "hiding", property(lambda one: one.people)),
     ),
 }
 
@@ -396,7 +396,7 @@ def _drawn(rng: random.Random) -> tuple[Any, ...]:
         lies = {}
         for client in lying:
             past = frozenset[int]() if rng.random() < 0.4 else clients() | {client}
-            lies[client] = Member(rng.randint(0, 9), ASKS, clients() & past, past)
+            lies[client] = Pledge(rng.randint(0, 9), ASKS, clients() & past, past)
         everybody = clients()
         sending = everybody if rng.random() < 0.6 else clients()
         summed = everybody if rng.random() < 0.4 else clients()
@@ -454,8 +454,8 @@ def test_one_more_than_the_corrupt_are_believed(corrupt: int) -> None:
     does."""
     for claiming in range(6):
         others = {
-            client: Member(1, Demands(3, 0, 4), frozenset({0, client}), frozenset({0, client}))
+            client: Pledge(1, Demands(3, 0, 4), frozenset({0, client}), frozenset({0, client}))
             for client in range(1, 1 + claiming)
         }
-        quiet = {client: Member(1, Demands(3, 0, 4)) for client in (0, 8, 9)}
+        quiet = {client: Pledge(1, Demands(3, 0, 4)) for client in (0, 8, 9)}
         assert cohorts.is_forgotten(0, quiet | others, corrupt) == (claiming > corrupt)

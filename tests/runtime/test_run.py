@@ -81,7 +81,7 @@ def test_planned_bytes_are_the_bytes_of_the_run(small: Dataset, settings: Progra
     components, ledger = execute(program.steps(), Simulation(train))
     released = components.item_item
     entries = released.matrix.nnz if isinstance(released, SparseOperator) else None
-    planned = Ledger.planned(program.plan(entries))
+    planned = Ledger.planned(program.outline(entries))
     for ours, theirs in zip(planned.entries, ledger.entries, strict=True):
         assert (ours.what, ours.entries, ours.ring_bits) == (
             theirs.what,
@@ -112,7 +112,7 @@ def test_costs_by_default_are_of_what_runs_by_default(small: Dataset, method: st
     kind = PROGRAMS[method]
     spec = RunSpec.of(method).resolved(small.name, train.n_items, train.n_users)
     settings: Any = spec.program
-    sent = Ledger.planned(kind(settings, train.n_users, train.n_items).plan())
+    sent = Ledger.planned(kind(settings, train.n_users, train.n_items).outline())
     rows = {row["method"]: row for row in byte_rows(Sizes(train.n_users, train.n_items))}
     assert rows[kind.title]["rank"] == settings.rank
     assert rows[kind.title]["bytes_up_per_client"] == sent.bytes_up

@@ -97,7 +97,7 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
         for label, settings in _variants(program, sizes).items():
             if label in program.presets and getattr(settings, "rank", 0) > sizes.items:
                 continue  # The preset is made for larger catalogues.
-            planned = program(settings, sizes.users, sizes.items).plan(sizes.item_item_entries)
+            planned = program(settings, sizes.users, sizes.items).outline(sizes.item_item_entries)
             ledger = Ledger.planned(planned)
             sums = [step for step in planned if isinstance(step, PlannedSum)]
             added: tuple[int, int] | None = None

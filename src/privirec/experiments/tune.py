@@ -70,7 +70,7 @@ class Shape:
 
     def bytes(self, users: int, items: int, rank: int = 1) -> tuple[int, int]:
         """Return the bytes up and down per client."""
-        ledger = Ledger.planned(program_of(self.settings(rank), users, items).plan())
+        ledger = Ledger.planned(program_of(self.settings(rank), users, items).outline())
         return ledger.bytes_up, ledger.bytes_down
 
 

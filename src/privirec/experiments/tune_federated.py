@@ -48,7 +48,7 @@ class ValidatedShape(Shape):
         """Return the bytes up and down per client, including the sum of metrics."""
         most = min(sum(self.columns), items)  # A small rank has fewer candidates than others.
         of_rank, of_most = (
-            Ledger.planned(self.program(users, items, each).validation_plan())
+            Ledger.planned(self.program(users, items, each).validation_outline())
             for each in (rank, most)
         )
         return of_most.bytes_up, of_rank.bytes_down

@@ -120,7 +120,7 @@ class LinkPropMultiProgram(Program[LinkPropMultiSettings]):
     settings_type = LinkPropMultiSettings
     only_for_models_with: ClassVar[frozenset[str]] = frozenset({"updates"})
 
-    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
+    def outline(self, item_item_entries: int | None = None) -> list[Planned]:
         settings, normalisation = self.settings, self.settings.normalisation
         entries = self.n_items**2 if item_item_entries is None else item_item_entries
         fixed: Mapping[str, Any] = {
@@ -142,8 +142,8 @@ class LinkPropMultiProgram(Program[LinkPropMultiSettings]):
             planned += [kind.planned(stages, entries, **fixed) for kind in kinds]
         return [*planned, Broadcast("filters", self._filter_bytes(entries))]
 
-    def _steps(self, plan: list[Any]) -> Steps:
-        degree_sum, degrees_told, item_item_sum, *sums, filters = plan
+    def _steps(self, outline: list[Any]) -> Steps:
+        degree_sum, degrees_told, item_item_sum, *sums, filters = outline
         first = yield degree_sum.ask()
         yield degrees_told
         ask = item_item_sum.ask(largest_degree=int(first.max(initial=0)))

@@ -112,13 +112,15 @@ class Demands(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Member:
-    """Pledge of a client; its sets contain clients of the roster."""
+class Pledge:
+    """A client's statement for one run; its sets contain clients of the roster."""
 
     people: int
     demands: Demands
     known: frozenset[int] = frozenset()
     past: frozenset[int] = frozenset()
+    period: str = ""
+    """Start of the calendar period whose histories it uses; empty if it has no calendar."""
 
     @property
     def hiding(self) -> int:
@@ -130,14 +132,14 @@ class Member:
         return self.people if self.demands.smallest_change > 1 else 0
 
 
-def check_sum(cohort: frozenset[int], members: Mapping[int, Member], corrupt: int) -> None:
+def check_sum(cohort: frozenset[int], pledges: Mapping[int, Pledge], corrupt: int) -> None:
     """Refuse a sum over these clients if it breaks a rule.
 
     `corrupt` is the number of them that may work for the server.
     """
-    inside = {client: members[client] for client in cohort}
+    inside = {client: pledges[client] for client in cohort}
     check_people(inside, corrupt)
-    check_growth(cohort, {member.past for member in inside.values()})
+    check_growth(cohort, {pledge.past for pledge in inside.values()})
     check_new(inside, corrupt)
 
 
@@ -153,7 +155,7 @@ def check_growth(cohort: Collection[int], pasts: Iterable[frozenset[int]]) -> No
             )
 
 
-def check_new(inside: Mapping[int, Member], corrupt: int) -> None:
+def check_new(inside: Mapping[int, Pledge], corrupt: int) -> None:
     """Refuse a sum in which too few people are new, whichever clients lie (rule 2)."""
     new, unsure = newcomers(inside, corrupt)
     if not new | unsure:
@@ -162,7 +164,7 @@ def check_new(inside: Mapping[int, Member], corrupt: int) -> None:
     least = inside[strictest].demands.smallest_change
     if least == 1:
         return
-    claimed = {member.known for member in inside.values() if not unsure.isdisjoint(member.known)}
+    claimed = {pledge.known for pledge in inside.values() if not unsure.isdisjoint(pledge.known)}
     if len(claimed) > MOST_CLAIMS:
         refuse(Rule.COHORT, f"a sum whose clients disagree about earlier ones; {WHAT_TO_DO}")
     for count in range(len(claimed) + 1):
@@ -179,40 +181,40 @@ def check_new(inside: Mapping[int, Member], corrupt: int) -> None:
                 )
 
 
-def check_people(inside: Mapping[int, Member], corrupt: int) -> None:
+def check_people(inside: Mapping[int, Pledge], corrupt: int) -> None:
     """Refuse a sum over too few people for one of the clients in it."""
-    peopled = sum(member.people > 0 for member in inside.values())
-    largest = sorted((member.people for member in inside.values()), reverse=True)
+    peopled = sum(pledge.people > 0 for pledge in inside.values())
+    largest = sorted((pledge.people for pledge in inside.values()), reverse=True)
     total, top = sum(largest), sum(largest[:corrupt])
     next_one = largest[corrupt] if corrupt < len(largest) else 0
-    for client, member in inside.items():
-        asks = member.demands
-        if peopled < asks.smallest_cohort:
+    for client, pledge in inside.items():
+        demands = pledge.demands
+        if peopled < demands.smallest_cohort:
             refuse(
                 Rule.PEOPLE,
                 f"a sum over {peopled} clients with people; client {client} asks for "
-                f"smallest_cohort = {asks.smallest_cohort}",
+                f"smallest_cohort = {demands.smallest_cohort}",
             )
         # Leave out the most populous of the *other* clients. If this client is one of the most
         # populous, leave out the next one instead of it.
-        is_top = corrupt > 0 and member.people >= largest[min(corrupt, len(largest)) - 1]
-        others = total - top - (next_one if is_top else member.people)
-        if others < asks.fewest_other_people:
+        is_top = corrupt > 0 and pledge.people >= largest[min(corrupt, len(largest)) - 1]
+        others = total - top - (next_one if is_top else pledge.people)
+        if others < demands.fewest_other_people:
             refuse(
                 Rule.PEOPLE,
                 f"a sum over {others} people beside those of client {client} and of {corrupt} "
                 f"clients that may be corrupt; client {client} asks for fewest_other_people = "
-                f"{asks.fewest_other_people}",
+                f"{demands.fewest_other_people}",
             )
 
 
-def newcomers(inside: Mapping[int, Member], corrupt: int) -> tuple[frozenset[int], frozenset[int]]:
+def newcomers(inside: Mapping[int, Pledge], corrupt: int) -> tuple[frozenset[int], frozenset[int]]:
     """Return the clients that are new in a sum, and those for which that is uncertain."""
     claims: Counter[int] = Counter()
-    for known, times in Counter(member.known for member in inside.values()).items():
+    for known, times in Counter(pledge.known for pledge in inside.values()).items():
         for client in known:
             claims[client] += times
-    unknowing = [client for client, member in inside.items() if not member.known]
+    unknowing = [client for client, pledge in inside.items() if not pledge.known]
     new = frozenset(client for client in unknowing if not claims[client])
     return new, frozenset(client for client in unknowing if 0 < claims[client] <= corrupt)
 
@@ -222,10 +224,10 @@ def people_left(people: list[int], corrupt: int) -> int:
     return sum(sorted(people, reverse=True)[corrupt:])
 
 
-def is_forgotten(client: int, members: Mapping[int, Member], corrupt: int) -> bool:
+def is_forgotten(client: int, pledges: Mapping[int, Pledge], corrupt: int) -> bool:
     """Return True if this client knows of no sum, but more clients than may lie claim that it was
     in one."""
-    if members[client].past:
+    if pledges[client].past:
         return False
-    claims = sum(client in member.known for member in members.values())
+    claims = sum(client in pledge.known for pledge in pledges.values())
     return claims > corrupt

@@ -57,10 +57,10 @@ class Ledger:
     """
 
     @classmethod
-    def planned(cls, plan: Iterable[Planned]) -> Ledger:
+    def planned(cls, outline: Iterable[Planned]) -> Ledger:
         """Return the ledger of a run before anything is sent; scales are not known yet."""
         ledger = cls()
-        for step in plan:
+        for step in outline:
             if isinstance(step, PlannedSum):
                 ledger.entries.append(
                     Entry(

@@ -143,7 +143,7 @@ def _federate(
     model = Recommender.load(artifact, mmap=False)
     with threading.limit(spec.threads) as threads:
         metrics = evaluate(model, dataset, progress=phases(f"{spec.model}: ranking"))
-    expected = Ledger.planned(program.plan())
+    expected = Ledger.planned(program.outline())
     row: dict[str, Any] = {
         "dataset": dataset.name,
         "model": spec.model,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from privirec.runtime.pledges import Asked, People, Period
+from privirec.runtime.pledges import DemandNumbers, People, Period
 from privirec.runtime.refusals import Code
 from privirec.secagg import Phase
 from privirec.secagg.keys import SIGNATURE_BYTES
@@ -127,7 +127,7 @@ class Here(FromClient):
     model_config = ConfigDict(strict=False)  # JSON has lists, not tuples
 
     users: People
-    asks: Asked
+    demands: DemandNumbers
     period: Period
     signature: Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")]
     version: Words

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from privirec.errors import FederationError
-from privirec.privacy.cohorts import Demands, Member
+from privirec.privacy.cohorts import Demands, Pledge
 from privirec.secagg import ProtocolError
 from privirec.secagg.keys import SIGNATURE_BYTES, Identity, Roster, verify
 from privirec.secagg.participants import read_participants, write_participants
@@ -30,8 +30,8 @@ _LABEL = b"privirec-pledge-2"
 
 People = Annotated[int, Field(ge=0, lt=MOST_USERS)]
 _Number = Annotated[int, Field(ge=0, lt=1 << 63)]
-Asked = tuple[_Number, _Number, _Number]
-"""Smallest cohort, fewest other people, smallest change."""
+DemandNumbers = tuple[_Number, _Number, _Number]
+"""Numbers of `Demands`."""
 
 
 Period = Annotated[str, Field(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2} 00:00:00\+00:00)?$")]
@@ -42,8 +42,8 @@ class BadPledge(FederationError):
 
 
 @dataclass(frozen=True)
-class Pledge:
-    """A signed commitment of one client."""
+class SignedPledge:
+    """A pledge as its client sends it: with maps over the roster and a signature."""
 
     people: int
     demands: Demands
@@ -56,12 +56,12 @@ class Pledge:
     signature: bytes = b""
 
     @classmethod
-    def of(cls, member: Member, roster: Roster) -> Self:
+    def of(cls, pledge: Pledge, roster: Roster) -> Self:
         known, past = (
             write_participants(each, roster) if each else b""
-            for each in (member.known, member.past)
+            for each in (pledge.known, pledge.past)
         )
-        return cls(member.people, member.demands, known, past)
+        return cls(pledge.people, pledge.demands, known, past, pledge.period)
 
     def signed(self, run: str, client: int, identity: Identity, roster: Roster) -> Self:
         return replace(self, signature=identity.sign(self._content(run, client, roster)))
@@ -93,7 +93,7 @@ class PledgeContent(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     users: People
-    asks: Asked
+    demands: DemandNumbers
     known: int = Field(-1, ge=-1)
     """Index into `Pledges.sets`; -1 for the empty set."""
     past: int = Field(-1, ge=-1)
@@ -110,9 +110,9 @@ class Pledges(BaseModel):
 
     clients: Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 32)], ...], FailFast()]
     """Client numbers in ascending order."""
-    says: Annotated[tuple[Annotated[int, Field(ge=0)], ...], FailFast()]
-    """Index into `said` for each client."""
-    said: Annotated[tuple[PledgeContent, ...], FailFast()]
+    content_of: Annotated[tuple[Annotated[int, Field(ge=0)], ...], FailFast()]
+    """Index into `contents` for each client."""
+    contents: Annotated[tuple[PledgeContent, ...], FailFast()]
     sets: Annotated[tuple[Annotated[str, Field(pattern="^([0-9a-f]{2})+$")], ...], FailFast()] = ()
     """Bit maps over the roster, in hexadecimal."""
     signatures: str = Field("", pattern="^[A-Za-z0-9+/]*={0,2}$")
@@ -120,14 +120,14 @@ class Pledges(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if len(self.says) != len(self.clients):
+        if len(self.content_of) != len(self.clients):
             raise ValueError("clients without a pledge")
         if any(after <= before for before, after in pairwise(self.clients)):
             raise ValueError("clients that are not in ascending order")
         # Every entry must be used, so the number of clients limits the number of entries.
-        if set(self.says) != set(range(len(self.said))):
+        if set(self.content_of) != set(range(len(self.contents))):
             raise ValueError("contents of pledges that are missing, or that no client has pledged")
-        places = {place for one in self.said for place in (one.known, one.past)} - {-1}
+        places = {place for one in self.contents for place in (one.known, one.past)} - {-1}
         if places != set(range(len(self.sets))) or len(set(self.sets)) != len(self.sets):
             raise ValueError("sets of clients that nobody pledges, or that are there twice")
         if len(self._signatures) not in (0, SIGNATURE_BYTES * len(self.clients)):
@@ -135,25 +135,25 @@ class Pledges(BaseModel):
         return self
 
     @classmethod
-    def of(cls, pledges: Mapping[int, Pledge]) -> Self:
+    def of(cls, pledges: Mapping[int, SignedPledge]) -> Self:
         both = [each.hex() for one in pledges.values() for each in (one.known, one.past) if each]
         places = {text: place for place, text in enumerate(sorted(set(both)))}
-        said: dict[PledgeContent, int] = {}
-        says, signatures = [], []
+        contents: dict[PledgeContent, int] = {}
+        content_of, signatures = [], []
         for _, one in sorted(pledges.items()):
-            saying = PledgeContent(
+            content = PledgeContent(
                 users=one.people,
-                asks=one.demands,
+                demands=one.demands,
                 known=places.get(one.known.hex(), -1),
                 past=places.get(one.past.hex(), -1),
                 period=one.period,
             )
-            says.append(said.setdefault(saying, len(said)))
+            content_of.append(contents.setdefault(content, len(contents)))
             signatures.append(one.signature)
         return cls(
             clients=tuple(sorted(pledges)),
-            says=tuple(says),
-            said=tuple(said),
+            content_of=tuple(content_of),
+            contents=tuple(contents),
             sets=tuple(places),
             signatures=b64encode(b"".join(signatures)).decode(),
         )
@@ -161,33 +161,33 @@ class Pledges(BaseModel):
     @classmethod
     def unsigned(cls, users: Mapping[int, int]) -> Self:
         """Return pledges without signatures, for a plan that no client sees."""
-        return cls.of({client: Pledge(n, Demands(0, 0, 1)) for client, n in users.items()})
+        return cls.of({client: SignedPledge(n, Demands(0, 0, 1)) for client, n in users.items()})
 
     def users(self) -> dict[int, int]:
         """Return the number of people of each client."""
-        counts = [one.users for one in self.said]
+        counts = [one.users for one in self.contents]
         return {client: counts[place] for client, place in self._each()}
 
     def periods(self) -> set[str]:
         """Return the calendar periods whose histories the clients use."""
-        return {self.said[place].period for place in set(self.says)}
+        return {self.contents[place].period for place in set(self.content_of)}
 
-    def pledge(self, client: int) -> Pledge:
+    def signed(self, client: int) -> SignedPledge:
         at = bisect_left(self.clients, client)
         if self.clients[at : at + 1] != (client,):
             raise KeyError(client)
-        return replace(self._unsigned(self.says[at]), signature=self._signature(at))
+        return replace(self._unsigned(self.content_of[at]), signature=self._signature(at))
 
     def check(self, run: str, roster: Roster) -> None:
         """Raise BadPledge unless every client signed its pledge for this run and this roster."""
-        said = [self._unsigned(place) for place in range(len(self.said))]
+        unsigned = [self._unsigned(place) for place in range(len(self.contents))]
         for at, (client, place) in enumerate(self._each()):
-            replace(said[place], signature=self._signature(at)).check(run, client, roster)
+            replace(unsigned[place], signature=self._signature(at)).check(run, client, roster)
 
-    def members(self, roster: Roster) -> dict[int, Member]:
-        """Return the pledge of every client as a Member, or raise BadPledge.
+    def read(self, roster: Roster) -> dict[int, Pledge]:
+        """Return the pledge of every client; raise BadPledge if one cannot be true.
 
-        Clients with equal pledges share one Member, and equal sets are one object.
+        Clients with equal pledges share one object, and equal sets are one object.
         """
         try:
             sets = [
@@ -196,28 +196,28 @@ class Pledges(BaseModel):
             ]
         except ProtocolError:
             raise BadPledge("a pledged set of clients that does not fit the roster") from None
-        said = []
-        for one in self.said:
+        read = []
+        for one in self.contents:
             known, past = (
                 self._looked_up(sets, place, frozenset[int]()) for place in (one.known, one.past)
             )
-            said.append(Member(one.users, Demands(*one.asks), known, past))
-        fits = [one.known <= one.past for one in said]
+            read.append(Pledge(one.users, Demands(*one.demands), known, past, one.period))
+        fits = [one.known <= one.past for one in read]
         for client, place in self._each():
-            past = said[place].past
+            past = read[place].past
             if not fits[place] or (past and client not in past):
                 raise BadPledge(f"client {client} pledges a past that it was not in")
-        return {client: said[place] for client, place in self._each()}
+        return {client: read[place] for client, place in self._each()}
 
     def _each(self) -> Iterator[tuple[int, int]]:
-        """Yield every client with its index into `said`."""
-        return zip(self.clients, self.says, strict=True)
+        """Yield every client with its index into `contents`."""
+        return zip(self.clients, self.content_of, strict=True)
 
-    def _unsigned(self, place: int) -> Pledge:
-        one = self.said[place]
+    def _unsigned(self, place: int) -> SignedPledge:
+        one = self.contents[place]
         known, past = (self._looked_up(self.sets, each, "") for each in (one.known, one.past))
-        people, asks = one.users, Demands(*one.asks)
-        return Pledge(people, asks, bytes.fromhex(known), bytes.fromhex(past), one.period)
+        people, demands = one.users, Demands(*one.demands)
+        return SignedPledge(people, demands, bytes.fromhex(known), bytes.fromhex(past), one.period)
 
     @cached_property
     def _signatures(self) -> bytes:

@@ -106,7 +106,7 @@ class RunPlan(BaseModel):
     def for_policy(self) -> Terms:
         """Return the properties of the run that a client's policy judges."""
         program = self.program
-        ledger = Ledger.planned(program.plan())
+        ledger = Ledger.planned(program.outline())
         return Terms(
             sum(users > 0 for users in self.users.values()),
             tuple(planned.name for planned in self.sums if not planned.protection),

@@ -94,7 +94,7 @@ class PlannedMethod:
     @cached_property
     def ledger(self) -> Ledger:
         """Planned ledger of a run."""
-        return Ledger.planned(self.program.plan(self.population.item_item_entries))
+        return Ledger.planned(self.program.outline(self.population.item_item_entries))
 
     @property
     def sums(self) -> list[PlannedSum]:

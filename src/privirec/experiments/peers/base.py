@@ -1,6 +1,6 @@
 """Base classes of the peers, and the simplest peer: noisy popularity alone.
 
-A peer has settings, a plan of noisy sums, and steps that end in a scorer.
+A peer has settings, an outline of noisy sums, and steps that end in a scorer.
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ class Peer(ABC):
         return [first, *self.later_sums()]
 
     def steps(self) -> PeerSteps:
-        """Return the steps of the computation, checked against its plan."""
-        plan = self.sums()
-        return keep_to(plan, self._steps(plan))
+        """Return the steps of the computation, checked against its outline."""
+        outline = self.sums()
+        return keep_to(outline, self._steps(outline))
 
-    def _steps(self, plan: list[PlannedSum]) -> PeerSteps:
-        ask: Any = plan[0].ask()
+    def _steps(self, outline: list[PlannedSum]) -> PeerSteps:
+        ask: Any = outline[0].ask()
         votes = yield ask
         popularity = ask.encoding.decode(np.maximum(votes, 0))
-        return (yield from self.later_steps(plan[1:], popularity))
+        return (yield from self.later_steps(outline[1:], popularity))
 
     def head_of(self, popularity: Floats, head: int) -> tuple[NDArray[np.int64], Floats]:
         """Return the `head` most popular items and their popularity.

@@ -1,12 +1,12 @@
-"""Base of all programs: settings, a plan of the sums, and steps that follow the plan.
+"""Base of all programs: settings, an outline of the sums, and steps that follow the outline.
 
 The steps are a generator. It yields a request for a sum over the cohort, receives the total, and
 finally returns components. It is independent of transport and masks, so the same program runs in a
 simulation, in one process and over a network.
 
-`plan` is the only list of a program's requests, and the generator makes each request from its entry
-in that list. Lengths, widths and numbers of rounds are therefore stated only once, and a program
-that departs from its plan is refused.
+`outline` is the only list of a program's requests, and the generator makes each request from its
+entry in that list. Lengths, widths and numbers of rounds are therefore stated only once, and a
+program that departs from its outline is refused.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Broadcast:
     def check(self, step: object) -> None:
         """Refuse anything but this broadcast; its size may differ from the planned one."""
         if not isinstance(step, Broadcast) or step.name != self.name:
-            raise FederationError(f"the step is not the broadcast of {self.name} of the plan")
+            raise FederationError(f"the step is not the broadcast of {self.name} of the outline")
 
 
 Planned = PlannedSum | Broadcast
@@ -143,7 +143,7 @@ class Program(ABC, Generic[Settings]):
     # --- defined by each program ------------------------------------------------------------------
 
     @abstractmethod
-    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
+    def outline(self, item_item_entries: int | None = None) -> list[Planned]:
         """Return all sums and broadcasts, in order.
 
         `item_item_entries` is the number of non-zeros of P~ if it is known. Otherwise a released
@@ -151,8 +151,8 @@ class Program(ABC, Generic[Settings]):
         """
 
     @abstractmethod
-    def _steps(self, plan: list[Any]) -> Steps:
-        """Run the computation; make each request from its entry in the plan."""
+    def _steps(self, outline: list[Any]) -> Steps:
+        """Run the computation; make each request from its entry in the outline."""
 
     def check(self) -> None:
         """Refuse settings that cannot run with these sizes."""
@@ -189,12 +189,12 @@ class Program(ABC, Generic[Settings]):
 
     def sums(self) -> list[PlannedSum]:
         """Return the secure sums of a run, in order; optional ones come last."""
-        return [planned for planned in self.plan() if isinstance(planned, PlannedSum)]
+        return [planned for planned in self.outline() if isinstance(planned, PlannedSum)]
 
     def steps(self) -> Steps:
-        """Return the steps of the computation, checked against the plan."""
-        plan = self.plan()
-        return keep_to(plan, self._steps(plan))
+        """Return the steps of the computation, checked against the outline."""
+        outline = self.outline()
+        return keep_to(outline, self._steps(outline))
 
     def opened_share(self) -> float:
         """Return the share of the item-item matrix that the sums reveal if every item is in use.
@@ -205,26 +205,26 @@ class Program(ABC, Generic[Settings]):
 
 
 def keep_to(
-    plan: Iterable[Planned], steps: Generator[Contribution | Broadcast, Any, Result]
+    outline: Iterable[Planned], steps: Generator[Contribution | Broadcast, Any, Result]
 ) -> Generator[Contribution | Broadcast, Any, Result]:
-    """Yield the steps, and refuse the first one that departs from the plan.
+    """Yield the steps, and refuse the first one that departs from the outline.
 
     Optional sums may be left out, but only all remaining ones: keys and masks are assigned to sums
     in order.
     """
-    planned = iter(plan)
+    planned = iter(outline)
     answer: Any = None
     while True:
         try:
             step = steps.send(answer)
         except StopIteration as stop:
             if _next_after_sums_left_out(planned) is not None:
-                raise FederationError("the program ended before its plan did") from None
+                raise FederationError("the program ended before its outline did") from None
             return stop.value
         no_sum = isinstance(step, Broadcast)
         expected = _next_after_sums_left_out(planned) if no_sum else next(planned, None)
         if expected is None:
-            raise FederationError(f"{step.name} comes after the end of the plan")
+            raise FederationError(f"{step.name} comes after the end of the outline")
         expected.check(step)
         answer = yield step
 

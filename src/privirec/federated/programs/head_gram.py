@@ -40,7 +40,7 @@ class HeadGram(Program[HeadGramSettings]):
     )
     settings_type = HeadGramSettings
 
-    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
+    def outline(self, item_item_entries: int | None = None) -> list[Planned]:
         settings = self.settings
         head = min(settings.head, self.n_items)
         return [
@@ -50,8 +50,8 @@ class HeadGram(Program[HeadGramSettings]):
             Broadcast("filters", head * (head + FILTER_ENTRY)),
         ]
 
-    def _steps(self, plan: list[Any]) -> Steps:
-        degree_sum, degrees_told, head_sum, filters = plan
+    def _steps(self, outline: list[Any]) -> Steps:
+        degree_sum, degrees_told, head_sum, filters = outline
         degrees = yield degree_sum.ask()
         yield degrees_told
         ask = head_sum.ask(item_degrees=degrees)

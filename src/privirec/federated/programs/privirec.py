@@ -92,7 +92,7 @@ class Privirec(PowerProgram[PrivirecSettings]):
         if self.settings.rank and self.settings.normalisation != SYMMETRIC:
             raise UsageError("the low-pass filter is defined for alpha = 1/2")
 
-    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
+    def outline(self, item_item_entries: int | None = None) -> list[Planned]:
         return [
             ItemDegrees.planned(self.n_items, self.n_users),
             item_degrees_told(self.n_items),
@@ -101,8 +101,8 @@ class Privirec(PowerProgram[PrivirecSettings]):
             Broadcast("filters", self._filter_bytes(item_item_entries)),
         ]
 
-    def _steps(self, plan: list[Any]) -> Steps:
-        degree_sum, degrees_told, item_item, *power_sums, filters = plan
+    def _steps(self, outline: list[Any]) -> Steps:
+        degree_sum, degrees_told, item_item, *power_sums, filters = outline
         degrees = yield degree_sum.ask()
         yield degrees_told
         normalisation = self.settings.normalisation

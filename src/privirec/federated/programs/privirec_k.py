@@ -65,7 +65,7 @@ class PrivirecK(PowerProgram[PrivirecKSettings]):
         if self.settings.rounds < 2:  # the block before the last product must be orthonormal
             raise UsageError("privirec-k needs at least 2 rounds")
 
-    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
+    def outline(self, item_item_entries: int | None = None) -> list[Planned]:
         return [
             ItemDegrees.planned(self.n_items, self.n_users),
             item_degrees_told(self.n_items),
@@ -73,8 +73,8 @@ class PrivirecK(PowerProgram[PrivirecKSettings]):
             Broadcast("filters", FILTER_ENTRY * self.settings.rank * (self.n_items + 1)),
         ]
 
-    def _steps(self, plan: list[Any]) -> Steps:
-        degree_sum, degrees_told, *power_sums, filters = plan
+    def _steps(self, outline: list[Any]) -> Steps:
+        degree_sum, degrees_told, *power_sums, filters = outline
         degrees = yield degree_sum.ask()
         yield degrees_told
         result = yield from self.power_rounds(power_sums, degrees)

@@ -186,7 +186,7 @@ class Protected(Program[ProtectedSettings]):
         }
         return super().describe() | self.way.describe() | promised
 
-    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
+    def outline(self, item_item_entries: int | None = None) -> list[Planned]:
         first, *others = self.calibration.shares
         return [
             NoisyPopularity.planned(self.n_items, self.n_users, first),
@@ -194,8 +194,8 @@ class Protected(Program[ProtectedSettings]):
             Broadcast("filters", FILTER_ENTRY * self.way.filter_entries),
         ]
 
-    def _steps(self, plan: list[Any]) -> Steps:
-        popularity_sum, *sums, filters = plan
+    def _steps(self, outline: list[Any]) -> Steps:
+        popularity_sum, *sums, filters = outline
         ask = popularity_sum.ask()
         votes = yield ask
         popularity = np.maximum(votes, 0)

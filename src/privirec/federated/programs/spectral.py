@@ -13,7 +13,7 @@ with probability 2^-64.
 
 Clients agree to a number of sums, and masks are assigned to them. With `settle`, that number is a
 maximum: the last rounds are optional, and are left out once the Ritz values have settled. Every
-requested sum is still the one with the same number in the plan, so clients check it as usual.
+requested sum is still the one with the same number in the outline, so clients check it as usual.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class SpectralProgram(Program[SpectralSettings]):
         enough = number >= 2 and sum(self.columns[:number]) >= self.settings.rank
         return self.settings.settle > 0 and enough
 
-    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
+    def outline(self, item_item_entries: int | None = None) -> list[Planned]:
         settings, n_items = self.settings, self.n_items
         sums: list[Planned] = []
         for number, columns in enumerate(self.columns):
@@ -240,8 +240,8 @@ class SpectralProgram(Program[SpectralSettings]):
             Broadcast("filters", spectral_bytes(n_items, settings.rank)),
         ]
 
-    def _steps(self, plan: list[Any]) -> Steps:
-        *gathering, filters = plan
+    def _steps(self, outline: list[Any]) -> Steps:
+        *gathering, filters = outline
         degrees, space = yield from self._gathered(gathering)
         values, basis = eigenpairs(space, self.settings.pairs, self.settings.rank)
         yield filters
@@ -250,13 +250,13 @@ class SpectralProgram(Program[SpectralSettings]):
     def gathered(self) -> Generator[Contribution | Broadcast, Any, KrylovSpace]:
         """Yield the sums and return the Krylov space, for callers that derive several results from
         it."""
-        _, space = yield from self._gathered(self.plan()[:-1])
+        _, space = yield from self._gathered(self.outline()[:-1])
         return space
 
     def _gathered(
-        self, plan: list[Any]
+        self, outline: list[Any]
     ) -> Generator[Contribution | Broadcast, Any, tuple[NDArray[np.int64], KrylovSpace]]:
-        degree_sum, degrees_told, *sums = plan
+        degree_sum, degrees_told, *sums = outline
         degrees = yield degree_sum.ask()
         yield degrees_told
         space = KrylovSpace(self.n_items, sum(self.columns))

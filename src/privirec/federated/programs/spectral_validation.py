@@ -106,33 +106,35 @@ class SpectralValidation(SpectralProgram):
         about = {"held_out": self.held_out, "candidates": len(self.candidates)}
         return super().describe() | about
 
-    def plan(self, item_item_entries: int | None = None) -> list[Planned]:
-        *gathering, filters = super().plan(item_item_entries)
+    def outline(self, item_item_entries: int | None = None) -> list[Planned]:
+        *gathering, filters = super().outline(item_item_entries)
         metrics = ValidationMetrics.planned(
             self.n_items, self.n_users, self.settings.rank, self.candidates
         )
         return [*gathering, metrics, filters]
 
-    def _steps(self, plan: list[Any]) -> Steps:
-        *summing, filters = plan
+    def _steps(self, outline: list[Any]) -> Steps:
+        *summing, filters = outline
         components = yield from self._validated(summing)
         yield filters
         return components
 
     def validated(self) -> Generator[Contribution | Broadcast, Any, Components]:
-        """Return the sums, checked against the plan, without the final release."""
-        plan: list[Any] = self.validation_plan()
-        return keep_to(plan, self._validated(plan))
+        """Return the sums, checked against the outline, without the final release."""
+        outline: list[Any] = self.validation_outline()
+        return keep_to(outline, self._validated(outline))
 
-    def validation_plan(self) -> list[Planned]:
-        """Return the plan of `validated`.
+    def validation_outline(self) -> list[Planned]:
+        """Return the outline of `validated`.
 
         It ends before the release: the basis is broadcast only once, with the candidates.
         """
-        return self.plan()[:-1]
+        return self.outline()[:-1]
 
-    def _validated(self, plan: list[Any]) -> Generator[Contribution | Broadcast, Any, Components]:
-        *gathering, metrics = plan
+    def _validated(
+        self, outline: list[Any]
+    ) -> Generator[Contribution | Broadcast, Any, Components]:
+        *gathering, metrics = outline
         degrees, space = yield from self._gathered(gathering)
         values, basis = eigenpairs(space, self.settings.pairs, self.settings.rank)
         ask = metrics.ask(basis=KeptBasis.of(values, basis), item_degrees=degrees)

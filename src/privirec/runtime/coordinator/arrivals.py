@@ -12,7 +12,7 @@ from privirec.runtime.coordinator.clients import Address, ClientState, Directory
 from privirec.runtime.coordinator.run_state import ServerRun, Stage
 from privirec.runtime.envelope import BadEnvelope, Envelope, Sealed
 from privirec.runtime.messages import Answer, Here, Received, Refused, Vector
-from privirec.runtime.pledges import BadPledge, Pledge, Pledges
+from privirec.runtime.pledges import BadPledge, Pledges, SignedPledge
 from privirec.runtime.refusals import Code
 from privirec.secagg import Phase, ProtocolError
 from privirec.secagg.keys import Identity, Roster
@@ -116,7 +116,9 @@ class Arrivals:
             raise TurnAway(f"client {number} comes too late for this run")
         self._directory.bind(client, address)
 
-    def _pledge(self, number: int, said: Here, parts: tuple[bytes | memoryview, ...]) -> Pledge:
+    def _pledge(
+        self, number: int, said: Here, parts: tuple[bytes | memoryview, ...]
+    ) -> SignedPledge:
         """Return a client's pledge after checking it.
 
         The server checks pledges too, because every client refuses a plan with a bad one.
@@ -125,11 +127,11 @@ class Arrivals:
             raise BadEnvelope(f"a pledge of client {number} without its sets")
         known, past = (bytes(part) for part in parts)
         signature = bytes.fromhex(said.signature)
-        asks = Demands(*said.asks)
-        pledge = Pledge(said.users, asks, known, past, said.period, signature)
+        demands = Demands(*said.demands)
+        pledge = SignedPledge(said.users, demands, known, past, said.period, signature)
         try:
             pledge.check(self._state.number, number, self._roster)
-            Pledges.of({number: pledge}).members(self._roster)
+            Pledges.of({number: pledge}).read(self._roster)
         except BadPledge as error:
             raise BadEnvelope(str(error)) from None
         return pledge

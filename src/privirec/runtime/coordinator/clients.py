@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from privirec.runtime.pledges import Pledge
+from privirec.runtime.pledges import SignedPledge
 from privirec.runtime.spec import RunSpec
 
 Address = Hashable
@@ -58,7 +58,7 @@ class RemoteClient:
     state: ClientState = ClientState.NOT_HERE
     address: Address | None = None
     users: int = 0
-    pledge: Pledge | None = None
+    pledge: SignedPledge | None = None
     bytes_up: int = 0
     bytes_down: int = 0
     last_refusal: str = ""

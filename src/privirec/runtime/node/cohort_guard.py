@@ -8,16 +8,15 @@ another client.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from privirec.errors import FederationError
 from privirec.privacy import cohorts
-from privirec.privacy.cohorts import WHAT_TO_DO, Member
+from privirec.privacy.cohorts import WHAT_TO_DO, Pledge
 from privirec.privacy.policy import Policy
 from privirec.runtime.messages import Here
 from privirec.runtime.node.memory import Memory
 from privirec.runtime.node.run_state import ClientRun
-from privirec.runtime.pledges import BadPledge, Pledge
+from privirec.runtime.pledges import BadPledge, SignedPledge
 from privirec.runtime.refusals import Code, Refusal
 from privirec.runtime.run_plan import RunPlan
 from privirec.secagg.keys import Identity, Roster
@@ -95,18 +94,19 @@ class CohortGuard:
         pledge = self._pledge(state)
         said = Here(
             users=pledge.people,
-            asks=pledge.demands,
+            demands=pledge.demands,
             period=pledge.period,
             signature=pledge.signature.hex(),
             version=__version__,
         )
         return said, pledge.known, pledge.past
 
-    def _pledge(self, state: ClientRun) -> Pledge:
+    def _pledge(self, state: ClientRun) -> SignedPledge:
         known, past = frozenset(state.known), frozenset(state.past)
-        mine = Member(state.users, self._policy.demands, known, past)
-        made = replace(Pledge.of(mine, self._roster), period=state.period)
-        return made.signed(state.run, self._client, self._identity, self._roster)
+        mine = Pledge(state.users, self._policy.demands, known, past, state.period)
+        return SignedPledge.of(mine, self._roster).signed(
+            state.run, self._client, self._identity, self._roster
+        )
 
     # --- the pledges of all clients ---------------------------------------------------------------
 
@@ -117,13 +117,13 @@ class CohortGuard:
         """
         try:
             plan.pledges.check(plan.run, self._roster)
-            members = plan.pledges.members(self._roster)
-            if plan.pledges.pledge(self._client) != self._pledge(state):
+            pledges = plan.pledges.read(self._roster)
+            if plan.pledges.signed(self._client) != self._pledge(state):
                 raise BadPledge("the plan has another pledge of this client than it made")
         except BadPledge as error:
             raise Refusal(Code.BAD_PLEDGE, str(error), final=True) from None
-        mine, corrupt = members[self._client], plan.statement.corrupt
-        if cohorts.is_forgotten(self._client, members, corrupt):
+        mine, corrupt = pledges[self._client], plan.statement.corrupt
+        if cohorts.is_forgotten(self._client, pledges, corrupt):
             raise Refusal(
                 Code.STATE_RESTORED,
                 f"others remember sums with client {self._client} that it does not: its memory "
@@ -133,10 +133,10 @@ class CohortGuard:
         self._check_period(state, plan)
         if plan.protected:
             return  # noise hides each client, regardless of the others
-        cohorts.check_people(members, corrupt)
-        cohorts.check_growth(members, [mine.past])
-        if any(self._client in some for some in cohorts.newcomers(members, corrupt)):
-            cohorts.check_new(members, corrupt)
+        cohorts.check_people(pledges, corrupt)
+        cohorts.check_growth(pledges, [mine.past])
+        if any(self._client in some for some in cohorts.newcomers(pledges, corrupt)):
+            cohorts.check_new(pledges, corrupt)
 
     def _check_period(self, state: ClientRun, plan: RunPlan) -> None:
         """Refuse an exact run with clients whose histories are of another calendar period.
@@ -155,7 +155,7 @@ class CohortGuard:
 
     def check_sum(self, plan: RunPlan, cohort: frozenset[int]) -> None:
         """Refuse a sum over these clients if the pledges do not allow it."""
-        cohorts.check_sum(cohort, plan.pledges.members(self._roster), plan.statement.corrupt)
+        cohorts.check_sum(cohort, plan.pledges.read(self._roster), plan.statement.corrupt)
 
 
 def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:

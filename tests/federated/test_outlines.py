@@ -1,4 +1,4 @@
-"""Tests of programs against their plans: the first deviation is detected."""
+"""Tests of programs against their outlines: the first deviation is detected."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class Signed(ItemItem):
         return replace(super().encoding, signed=True)
 
 
-def drive(plan: list[Any], steps: list[Any]) -> None:
+def drive(outline: list[Any], steps: list[Any]) -> None:
     def program() -> Generator[Any, Any, None]:
         yield from steps
 
-    assert list(keep_to(plan, program())) == steps
+    assert list(keep_to(outline, program())) == steps
 
 
 def test_what_was_planned_passes() -> None:
@@ -82,7 +82,7 @@ def test_optional_sums_may_be_left_out_from_some_point_on() -> None:
 def test_no_other_sum_takes_the_place_of_an_optional_one() -> None:
     with pytest.raises(FederationError, match="is not the item-item of the plan"):
         drive([OPTIONAL, DEGREES], [DEGREES.ask()])
-    with pytest.raises(FederationError, match="after the end of the plan"):
+    with pytest.raises(FederationError, match="after the end of the outline"):
         drive([OPTIONAL, TOLD], [TOLD, ASKED])
 
 
@@ -96,7 +96,7 @@ def test_optional_sums_come_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "steps", "says"),
+    ("outline", "steps", "says"),
     [
         ([DEGREES], [MATRIX.ask(largest_degree=3)], "is not the item-degrees of the plan"),
         ([DEGREES], [TOLD], "is not the item-degrees of the plan"),
@@ -108,13 +108,13 @@ def test_optional_sums_come_last() -> None:
         ([MATRIX], [ItemItem(5, 3, 0.5, 31)], "another length, ring or sign"),
         ([MATRIX], [ItemItem(5, 3, 0.4, 32)], "another alpha"),
         ([replace(MATRIX, kind=Signed)], [Signed(5, 3)], "another length, ring or sign"),
-        ([DEGREES], [DEGREES.ask(), TOLD], "after the end of the plan"),
-        ([DEGREES, TOLD], [DEGREES.ask()], "before its plan did"),
+        ([DEGREES], [DEGREES.ask(), TOLD], "after the end of the outline"),
+        ([DEGREES, TOLD], [DEGREES.ask()], "before its outline did"),
     ],
 )
-def test_departures_are_refused(plan: list[Any], steps: list[Any], says: str) -> None:
+def test_departures_are_refused(outline: list[Any], steps: list[Any], says: str) -> None:
     with pytest.raises(FederationError, match=says):
-        drive(plan, steps)
+        drive(outline, steps)
 
 
 def links(holes: Interactions) -> list[tuple[PlannedSum, Any]]:
