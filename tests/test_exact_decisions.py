@@ -62,7 +62,18 @@ NUMPY = {
     *("diagonal", "fill_diagonal", "flatnonzero", "isfinite", "isin", "ix_", "nonzero"),
     *("searchsorted", "setdiff1d", "sort", "triu", "triu_indices", "unique", "where"),
     # Operations that IEEE 754 rounds correctly, entry by entry; sums are in order.
-    *("abs", "add", "add.accumulate", "add.at", "bitwise_and", "ceil", "clip", "cumsum", "diff"),
+    *(
+        "abs",
+        "add",
+        "add.accumulate",
+        "add.at",
+        "bitwise_and",
+        "bitwise_xor",
+        "ceil",
+        "clip",
+        "cumsum",
+        "diff",
+    ),
     *("divide", "floor", "frexp", "ldexp", "maximum", "maximum.accumulate", "minimum", "multiply"),
     *("nan_to_num", "nextafter", "outer", "rint", "sqrt", "square", "subtract"),
     "polynomial.polynomial.polyval",  # Horner's rule: products and sums of entries

@@ -249,7 +249,7 @@ def advertised_bytes(
     )
 
 
-def verify(public: bytes, signature: bytes, message: bytes, client: int) -> None:
+def verify(public: bytes, signature: bytes, message: bytes, client: int | str) -> None:
     """Raise BadSignature unless the owner of the Ed25519 key `public` signed the message."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)

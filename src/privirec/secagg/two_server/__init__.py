@@ -1,0 +1,1 @@
+"""Sums by two servers that do not collude: each client sends one sealed message per sum."""
