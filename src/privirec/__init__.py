@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         LinkProp,
         Popularity,
         Recommender,
+        Ridge,
         Spectral,
         TurboCF,
     )
@@ -80,6 +81,7 @@ __all__ = [
     "PrivateRecommender",
     "PrivirecError",
     "Recommender",
+    "Ridge",
     "Spectral",
     "TableOptions",
     "TurboCF",
@@ -107,7 +109,7 @@ _HOMES = {
     "privirec.evaluation": ("Metrics", "evaluate"),
     "privirec.models": (
         *("BSPMEM", "BSPMLM", "DAN", "EASE", "GFCF", "ChebyCF", "Denoised", "ItemKNN", "LinkProp"),
-        *("Popularity", "Recommender", "Spectral", "TurboCF"),
+        *("Popularity", "Recommender", "Ridge", "Spectral", "TurboCF"),
     ),
     "privirec.private": ("PrivateRecommender",),
 }

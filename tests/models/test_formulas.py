@@ -11,7 +11,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privirec.data import Dataset, Interactions
-from privirec.filters import LowRankOperator, centralized
+from privirec.filters import LowRankOperator, Normalisation, centralized
+from privirec.filters.components import factored
 from privirec.models import (
     BSPMEM,
     BSPMLM,
@@ -20,8 +21,10 @@ from privirec.models import (
     ChebyCF,
     LinkProp,
     Recommender,
+    Ridge,
     TurboCF,
 )
+from privirec.models.ridge import largest_eigenvalue, ridge
 from privirec.runtime.run import run
 from privirec.runtime.spec import RunSpec
 
@@ -182,7 +185,35 @@ def test_cheby_cf(train: Interactions, phi: float, weight: float, exponent: floa
     )
 
 
-@pytest.mark.parametrize("model", ["cheby-cf", "dan"])
+def test_ridge_of_a_high_degree_is_the_regression(train: Interactions) -> None:
+    """Test against P (P + c I)^-1 with an inverse, and the interpolation that replaces it."""
+    r = train.matrix.toarray().astype(np.float64)
+    lengths, n = r.sum(axis=1), r.sum(axis=0)
+    root = np.where(n > 0, 1 / np.sqrt(np.maximum(n, 1)), 0)
+    p = root[:, None] * (r.T @ (np.maximum(lengths, 1)[:, None] ** -0.4 * r)) * root
+    p /= np.linalg.eigvalsh(p)[-1]
+    exact = 1.5 * p @ np.linalg.inv(p + 0.5 * np.eye(50))
+    down, up = (np.where(n > 0, np.maximum(n, 1) ** power, 0) for power in (-0.1, 0.6))
+    settings = {"user_exponent": 0.4, "history_exponent": 0.1, "item_exponent": 0.6}
+    model = Ridge(regularisation=0.5, degree=12, **settings)
+    assert_scores(model, train, r @ (down[:, None] * exact * up))
+    grid = np.linspace(0, 1, 101)
+    errors = [
+        np.abs(ridge(0.5, degree)(grid) - 1.5 * grid / (grid + 0.5)).max() for degree in (2, 4, 8)
+    ]
+    assert 0.15 > errors[0] > 10 * errors[1] > 100 * errors[2]
+    assert ridge(0.5, 1)(0) == 0
+
+
+def test_the_largest_eigenvalue(train: Interactions) -> None:
+    operator = factored(train, Normalisation(user=0.2, left=0.5, right=0.5))
+    dense = operator.times(np.eye(50, dtype=np.float32)).astype(np.float64)
+    found = largest_eigenvalue(operator, np.sqrt(train.item_degrees))
+    assert found == pytest.approx(np.linalg.eigvalsh(dense)[-1], rel=1e-4)
+    assert largest_eigenvalue(operator, np.zeros(50)) == 0
+
+
+@pytest.mark.parametrize("model", ["cheby-cf", "dan", "ridge"])
 def test_from_sums_equals_centralised(small: Dataset, model: str) -> None:
     """Test the sums of PriviRec, whose server computes the low-pass filter from P~."""
     rank = {"rank": 20} if model == "cheby-cf" else {}

@@ -30,6 +30,7 @@ from privirec.models import (
     LinkPropConfig,
     Popularity,
     Recommender,
+    Ridge,
     Spectral,
     TurboCF,
     TurboCFConfig,
@@ -59,6 +60,11 @@ class TestDAN(ModelTests):
 
 class TestChebyCF(ModelTests):
     model = ChebyCF
+
+
+class TestRidge(ModelTests):
+    model = Ridge
+    small_rank = {}  # noqa: RUF012 - no low-pass filter, no rank
 
 
 class TestDenoised(ModelTests):

@@ -33,11 +33,13 @@ from privirec.models import (
     LinkProp,
     Popularity,
     Recommender,
+    Ridge,
     Spectral,
     TurboCF,
     artifact,
 )
 from privirec.models.cheby_cf import plateau
+from privirec.models.ridge import ridge
 from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.simulation import Simulation
 
@@ -114,6 +116,13 @@ def dan(r: Dense) -> Dense:
     return np.asarray(power(degrees, 0.2)[:, None] * weights * power(degrees, -0.2))
 
 
+def regression(r: Dense) -> Dense:
+    values, vectors = np.linalg.eigh(item_item(r, user=0.3))
+    inner = (vectors * ridge(0.2, 4)(values / values[-1])) @ vectors.T
+    degrees = r.sum(axis=0)
+    return np.asarray(power(degrees, -0.2)[:, None] * inner * power(degrees, 0.3))
+
+
 def cosines(r: Dense) -> Dense:
     common = r.T @ r
     lengths = np.sqrt(np.diagonal(common))
@@ -136,6 +145,10 @@ FORMULAS: list[tuple[Recommender, Formula]] = [
     (EASE(regularisation=3.0), lambda x, r: x @ ease(r)),
     (ChebyCF(rank=RANK), lambda x, r: x @ cheby(r)),
     (DAN(regularisation=3.0), lambda x, r: x @ dan(r)),
+    (
+        Ridge(regularisation=0.2, user_exponent=0.3, history_exponent=0.2, item_exponent=0.3),
+        lambda x, r: x @ regression(r),
+    ),
     (ItemKNN(), lambda x, r: x @ cosines(r)),
     (Popularity(), lambda x, r: np.tile(r.sum(axis=0), (len(x), 1))),
 ]

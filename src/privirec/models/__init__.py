@@ -9,6 +9,7 @@ from privirec.models.gf_cf import GFCF, GFCFConfig
 from privirec.models.item_knn import ItemKNN, ItemKNNConfig
 from privirec.models.link_prop import LinkProp, LinkPropConfig
 from privirec.models.popularity import Popularity, PopularityConfig
+from privirec.models.ridge import Ridge, RidgeConfig
 from privirec.models.spectral import Spectral, SpectralConfig
 from privirec.models.turbo_cf import TurboCF, TurboCFConfig
 
@@ -16,7 +17,7 @@ BASELINES = ("popularity", "item-knn")
 """Models for comparison that are in no table of the paper."""
 
 for _model in (
-    *(GFCF, TurboCF, BSPMLM, BSPMEM, ChebyCF, EASE, DAN, Denoised, LinkProp, Spectral),
+    *(GFCF, TurboCF, BSPMLM, BSPMEM, ChebyCF, EASE, DAN, Denoised, LinkProp, Ridge, Spectral),
     *(Popularity, ItemKNN),
 ):
     MODELS.register(_model)
