@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,14 @@ def test_a_person(folder: Path) -> None:
     assert "118" in exported
     assert "0 interactions" in said
     assert b"Lighthouse" not in (folder / "me.db").read_bytes()
+
+
+def test_a_person_with_an_export(folder: Path) -> None:
+    page = PAGES.parent / "how-to" / "import.md"
+    said = " ".join(documented.run_script(documented.script_of(page), folder, SECONDS).split())
+    (shown,) = re.findall(r"```\n(An export.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert " ".join(shown.split()) in said
+    assert "1 interaction of user me in mine.csv, 0 of them new" in said
 
 
 def _two(line: str) -> bool:

@@ -378,7 +378,10 @@ def test_a_store_of_version_1_is_taken_over(path: Path) -> None:
     db = sqlite3.connect(path, isolation_level=None)
     for column in ("snapshot", "sent", "period", "as_of"):
         db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
-    db.execute("ALTER TABLE interactions DROP COLUMN added")
+    for column in ("added", "happened"):
+        db.execute(f"ALTER TABLE interactions DROP COLUMN {column}")
+    db.execute("ALTER TABLE titles DROP COLUMN link")
+    db.execute("DROP TABLE dislikes")
     db.execute("PRAGMA user_version = 1")
     db.close()
     with Store(path) as store:
@@ -387,6 +390,9 @@ def test_a_store_of_version_1_is_taken_over(path: Path) -> None:
         found = store.begin_run("two", ALL, SINCE)[0]
         assert found.matrix.toarray().tolist() == [[1, 0, 0, 0]]
         store.check()
+        assert store.add_timed([("ann", "c", 5.0)]) == 1
+        store.dislike("ann", "z")
+        assert store.latest("ann")[0] == ("c", 5.0)
 
 
 @pytest.mark.parametrize("guarded", [True, False])
@@ -518,9 +524,9 @@ def test_what_is_no_store(tmp_path: Path, name: str) -> None:
     else:
         Store(path, create=True).close()
         db = sqlite3.connect(path, isolation_level=None)
-        db.execute("PRAGMA user_version = 4")
+        db.execute("PRAGMA user_version = 5")
         db.close()
-        match = "a store of version 4"
+        match = "a store of version 5"
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(PrivirecError, match=match) as caught:
         Store(path)
@@ -576,3 +582,51 @@ def test_bad_titles(tmp_path: Path, content: str, match: str) -> None:
         read_titles(path)
     with pytest.raises(DataError, match="no column 'x'"):
         read_titles(path, item_column="x")
+
+
+def test_what_is_of_no_interest_never_takes_part_in_a_run(path: Path) -> None:
+    """Test that histories in a run have the same bits with and without it."""
+    with Store(path, create=True) as store:
+        store.add([("ann", "a"), ("ann", "b")])
+        before = store.begin_run("one", ALL)[0]
+        store.dislike("ann", "c")
+        assert store.dislikes("ann") == ["c"]
+        after = store.begin_run("two", ALL)[0]
+        assert (before.matrix != after.matrix).nnz == 0
+        assert before.user_ids.tolist() == after.user_ids.tolist()
+        assert store.summary().interactions == 2
+        assert b"dislikes" in path.read_bytes()  # the table, not an export
+        store.export(path.with_suffix(".csv"))
+        assert "c" not in path.with_suffix(".csv").read_text().split("\n", 1)[1]
+        store.add([("ann", "c")])
+        assert store.dislikes("ann") == []
+        store.dislike("ann", "secret-item")
+        store.undo_dislike("ann", "secret-item")
+    assert b"secret-item" not in path.read_bytes()
+
+
+def test_dislikes_are_forgotten_with_their_user(path: Path) -> None:
+    with Store(path, create=True) as store:
+        store.add([("ann", "a")])
+        store.dislike("ann", "c")
+        store.forget_user("ann")
+        assert store.dislikes("ann") == []
+        store.dislike("ann", "c")
+        store.forget_everything()
+        assert store.dislikes("ann") == []
+
+
+def test_times_of_an_import_are_kept_and_the_latest_counts(path: Path) -> None:
+    with Store(path, create=True) as store:
+        assert store.add_timed([("ann", "a", 5.0), ("ann", "b", None), ("ann", "c", 7.0)]) == 3
+        assert store.add_timed([("ann", "a", 9.0), ("ann", "b", None), ("ann", "c", 6.0)]) == 0
+        assert store.latest("ann") == [("a", 9.0), ("c", 7.0), ("b", None)]
+
+
+def test_links_are_addresses_of_web_pages_or_nothing(path: Path) -> None:
+    with Store(path, create=True) as store:
+        store.set_titles(
+            {"a": "A", "b": "B", "c": "C"},
+            {"a": "https://example.org/a", "b": "javascript:alert(1)"},
+        )
+        assert [store.link(item) for item in "abcd"] == ["https://example.org/a", "", "", ""]

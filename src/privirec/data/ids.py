@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privirec.data.dates import read_dates
 from privirec.errors import DataError
 
 MISSING_WORDS = ("nan", "NaN", "NAN", "None", "none", "null", "NULL", "NA", "<NA>", "N/A", "#N/A")
@@ -143,8 +144,21 @@ def _times_of_text(array: NDArray, where: str) -> NDArray:
         ]
     try:
         return text.astype("datetime64[us]") - minutes[which].astype("timedelta64[m]")
-    except ValueError as error:
-        raise DataError(f"{where}: holds no times ({error})") from None
+    except ValueError:
+        return _times_of_people(array.tolist(), where)
+
+
+def _times_of_people(texts: list[str], where: str) -> NDArray[np.float64]:
+    """Return dates in other forms than ISO 8601 as seconds since 1970."""
+    found = read_dates(texts)
+    wrong = [text for text, time in zip(texts, found.seconds, strict=True) if time is None]
+    if wrong:
+        raise DataError(f"{where}: holds no times (such as {wrong[0][:40]!r})")
+    if found.is_ambiguous:
+        raise DataError(
+            f"{where}: {texts[0]!r} may start with a day or a month; write it as in ISO"
+        )
+    return np.array(found.seconds, np.float64)
 
 
 def _without_zone(value: Any) -> Any:

@@ -25,7 +25,7 @@ from privirec.data.ids import MISSING_WORDS
 from privirec.data.interactions import Interactions
 from privirec.data.text import fits_text, text_lines
 from privirec.device.store_file import StoreFile
-from privirec.device.titles import clean_title
+from privirec.device.titles import clean_link, clean_title
 from privirec.durable import write_private
 from privirec.errors import DataError, FederationError, SitsOut, UsageError
 
@@ -70,16 +70,33 @@ class Store(StoreFile):
 
     def add(self, pairs: Iterable[tuple[object, object]]) -> int:
         """Add (user, item) pairs, all or none; return the number of new ones."""
-        rows = [(clean_id(user, "user"), clean_id(item, "item")) for user, item in pairs]
+        return self.add_timed((user, item, None) for user, item in pairs)
+
+    def add_timed(self, rows: Iterable[tuple[object, object, float | None]]) -> int:
+        """Add (user, item, time) rows, all or none; return the number of new interactions.
+
+        Times are seconds since 1970, or None. Of an interaction that is there, the latest is kept.
+        An item that is added is no longer one of no interest.
+        """
+        clean = [(clean_id(user, "user"), clean_id(item, "item"), at) for user, item, at in rows]
         with self._change() as db:
             (next_run,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM runs").fetchone()
             before = db.total_changes
             now = _stamp(datetime.now(UTC))
             db.executemany(
-                "INSERT OR IGNORE INTO interactions VALUES (?, ?, ?, ?)",
-                ((user, item, next_run, now) for user, item in rows),
+                "INSERT OR IGNORE INTO interactions VALUES (?, ?, ?, ?, NULL)",
+                ((user, item, next_run, now) for user, item, _ in clean),
             )
-            return db.total_changes - before
+            new = db.total_changes - before
+            db.executemany(
+                "UPDATE interactions SET happened = max(?3, coalesce(happened, ?3))"
+                " WHERE user = ?1 AND item = ?2",
+                (row for row in clean if row[2] is not None),
+            )
+            db.executemany(
+                "DELETE FROM dislikes WHERE user = ? AND item = ?", (row[:2] for row in clean)
+            )
+            return new
 
     def add_interactions(self, interactions: Interactions) -> int:
         """Add the interactions that a reader returned; return the number of new ones."""
@@ -106,6 +123,7 @@ class Store(StoreFile):
             gone = _forget(db, "user = ?", (name,))
             if not gone:
                 raise DataError(f"{self.path}: no user {name}")
+            db.execute("DELETE FROM dislikes WHERE user = ?", (name,))
         return gone
 
     def forget_everything(self) -> int:
@@ -113,14 +131,31 @@ class Store(StoreFile):
         with self._forgetting() as db:
             gone = _forget(db, "TRUE", ())
             db.execute("DELETE FROM titles")
+            db.execute("DELETE FROM dislikes")
         return gone
 
-    def set_titles(self, titles: Mapping[str, str]) -> int:
-        """Set titles of items; a new title replaces the old one. Return the number of titles."""
-        rows = [(clean_id(item, "item"), clean_title(title)) for item, title in titles.items()]
+    def set_titles(self, titles: Mapping[str, str], links: Mapping[str, str] | None = None) -> int:
+        """Set titles of items, with links to web pages; return the number of titles.
+
+        A new title and its link replace the old ones.
+        """
+        rows = [
+            (clean_id(item, "item"), clean_title(title), clean_link((links or {}).get(item, "")))
+            for item, title in titles.items()
+        ]
         with self._change() as db:
-            db.executemany("INSERT OR REPLACE INTO titles VALUES (?, ?)", rows)
+            db.executemany("INSERT OR REPLACE INTO titles VALUES (?, ?, ?)", rows)
         return len(rows)
+
+    def dislike(self, user: object, item: object) -> None:
+        """Note that an item is of no interest to a user. No run ever uses this."""
+        row = clean_id(user, "user"), clean_id(item, "item")
+        with self._change() as db:
+            db.execute("INSERT OR IGNORE INTO dislikes VALUES (?, ?)", row)
+
+    def undo_dislike(self, user: object, item: object) -> None:
+        with self._forgetting() as db:
+            db.execute("DELETE FROM dislikes WHERE user = ? AND item = ?", (str(user), str(item)))
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -137,6 +172,23 @@ class Store(StoreFile):
             )
             return [item for (item,) in found]
 
+    def latest(self, user: object) -> list[tuple[str, float | None]]:
+        """Return the items of one user with their times: the latest first, then those without."""
+        with self._reported():
+            return self._db.execute(
+                "SELECT item, happened FROM interactions WHERE user = ?"
+                " ORDER BY happened IS NULL, happened DESC, item",
+                (str(user),),
+            ).fetchall()
+
+    def dislikes(self, user: object) -> list[str]:
+        """Return the items of no interest to a user."""
+        with self._reported():
+            found = self._db.execute(
+                "SELECT item FROM dislikes WHERE user = ? ORDER BY item", (str(user),)
+            )
+            return [item for (item,) in found]
+
     def degrees(self) -> dict[str, int]:
         """Return the number of items of each user."""
         with self._reported():
@@ -146,6 +198,12 @@ class Store(StoreFile):
         with self._reported():
             found = self._db.execute("SELECT title FROM titles WHERE item = ?", (item,)).fetchone()
         return found[0] if found else None
+
+    def link(self, item: str) -> str:
+        """Return the address of an item's web page, or an empty text."""
+        with self._reported():
+            found = self._db.execute("SELECT link FROM titles WHERE item = ?", (item,)).fetchone()
+        return found[0] if found else ""
 
     def titles(self) -> dict[str, str]:
         """Return all titles, by item."""

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from privirec.durable import private_folder, sync
 from privirec.errors import DataError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _APPLICATION = 0x50525354  # "PRST": identifies the file in SQLite's header
 _WAIT_SECONDS = 10.0
 
@@ -29,14 +29,20 @@ _WAIT_SECONDS = 10.0
 # `forgotten` counts interactions it may have used that were deleted since. `sent` is 1 once data
 # computed from them may have left. An exact run belongs to a calendar period (`period`) and uses
 # the state at the start of the period (`as_of`). In the first exact run `as_of` is empty, and the
-# run uses everything.
+# run uses everything. `happened` is the time that an export stated, in seconds since 1970.
+# `dislikes` never take part in a run.
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE interactions (
     user TEXT NOT NULL, item TEXT NOT NULL, first_run INTEGER NOT NULL,
-    added TEXT NOT NULL DEFAULT '', PRIMARY KEY (user, item)
+    added TEXT NOT NULL DEFAULT '', happened REAL, PRIMARY KEY (user, item)
 ) WITHOUT ROWID;
-CREATE TABLE titles (item TEXT PRIMARY KEY, title TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE titles (
+    item TEXT PRIMARY KEY, title TEXT NOT NULL, link TEXT NOT NULL DEFAULT ''
+) WITHOUT ROWID;
+CREATE TABLE dislikes (
+    user TEXT NOT NULL, item TEXT NOT NULL, PRIMARY KEY (user, item)
+) WITHOUT ROWID;
 CREATE TABLE runs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, run TEXT NOT NULL UNIQUE, begun TEXT NOT NULL,
     users INTEGER NOT NULL, interactions INTEGER NOT NULL,
@@ -60,8 +66,15 @@ _FROM_VERSION_2 = (
     "UPDATE runs SET period = begun",
     "UPDATE interactions SET added = strftime('%Y-%m-%dT%H:%M:%S+00:00', 'now')"
     " WHERE first_run > (SELECT coalesce(max(snapshot), 0) FROM runs WHERE sent)",
+)
+_FROM_VERSION_3 = (
+    "ALTER TABLE interactions ADD COLUMN happened REAL",
+    "ALTER TABLE titles ADD COLUMN link TEXT NOT NULL DEFAULT ''",
+    "CREATE TABLE dislikes (user TEXT NOT NULL, item TEXT NOT NULL, PRIMARY KEY (user, item))"
+    " WITHOUT ROWID",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
+_CHANGES = {1: _FROM_VERSION_1, 2: _FROM_VERSION_2, 3: _FROM_VERSION_3}
 
 
 class StoreFile:
@@ -149,10 +162,11 @@ class StoreFile:
         if application != _APPLICATION:
             raise DataError(f"{self.path}: not a PriviRec store")
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version in (1, 2):
+        if version in _CHANGES:
             with self._change() as db:
-                for statement in (*(_FROM_VERSION_1 if version == 1 else ()), *_FROM_VERSION_2):
-                    db.execute(statement)
+                for each in range(version, SCHEMA_VERSION):
+                    for statement in _CHANGES[each]:
+                        db.execute(statement)
         elif version != SCHEMA_VERSION:
             raise DataError(
                 f"{self.path}: a store of version {version}; this program knows {SCHEMA_VERSION}"

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from privirec.app.cli import options
+from privirec.app.cli.groups import with_groups
+from privirec.app.cli.questions import ask_columns, ask_same
 from privirec.app.cli.table_options import reads_tables
 from privirec.app.history import ONLY_USER, counted, forgetting, only_user, used_by_runs
+from privirec.app.importing import ImportOptions, Questions, Unsure, import_file
 from privirec.data.columns import TableOptions
-from privirec.data.formats import SUFFIXES, read_file
 from privirec.device import Device, Store, find_items, load_model
-from privirec.device.titles import read_titles
+from privirec.device.titles import read_titles_and_links
 from privirec.errors import DataError, UsageError
 from privirec.rows import print_table, say, write_json_lines
 
@@ -33,49 +36,101 @@ User = Annotated[
 ]
 
 
-@app.command("import")
-@reads_tables
-def import_(
-    *,
-    source: Annotated[
-        Path, typer.Argument(help=f"File to read: {', '.join(SUFFIXES)}.", metavar="FILE")
-    ],
-    store: StoreFile,
+@dataclass(frozen=True, kw_only=True)
+class ImportChoices:
+    """Options of an import."""
+
+    store: StoreFile
     user: Annotated[
         str | None,
         typer.Option(
             "--user",
-            help="User of all interactions, if the file has no column of users (default: the "
-            f"store's only user, or {ONLY_USER}).",
+            help="User of all rows, if the file has no column of users (default: the store's only "
+            f"user, or {ONLY_USER}).",
             show_default=False,
         ),
-    ] = None,
+    ] = None
+    titles: Annotated[
+        Path | None,
+        typer.Option(
+            help="Catalogue to match titles with: item_id, title and optionally link.",
+            show_default=False,
+        ),
+    ] = None
+    artifact: Annotated[
+        Path | None,
+        typer.Option(help="Saved model whose items are the catalogue.", show_default=False),
+    ] = None
+    unsure: Annotated[
+        Unsure | None,
+        typer.Option(
+            help="Titles that are nearly the same: ask about them, skip or take them (default: ask "
+            "on a terminal, otherwise skip).",
+            show_default=False,
+        ),
+    ] = None
+    keep_unknown: Annotated[
+        bool,
+        typer.Option("--keep-unknown", help="Also add items that the catalogue does not have."),
+    ] = False
+    day_first: Annotated[
+        bool | None,
+        typer.Option(
+            "--day-first/--month-first",
+            help="Order of dates such as 3/4/2024 (default: detected).",
+            show_default=False,
+        ),
+    ] = None
+    profile: Annotated[
+        str | None,
+        typer.Option(help="Your profile, if several people share an account.", show_default=False),
+    ] = None
+    json_file: options.Json = None
+
+
+@app.command("import")
+@with_groups
+@reads_tables
+def import_(
+    *,
+    source: Annotated[
+        Path,
+        typer.Argument(help="Export or table: .csv, .json, .zip and others.", metavar="FILE"),
+    ],
+    chosen: ImportChoices,
     table: TableOptions,
 ) -> None:
-    """Add all interactions of a file to a store; the store is created if it is missing.
+    """Add a personal export, or any table of items, to a store; it is created if it is missing.
 
-    In a file without a column of users, for example a person's own export, all rows belong to one
-    user.
+    Exports of Spotify, YouTube, Netflix, Goodreads, Letterboxd, Amazon and Steam are recognised,
+    unpacked or as .zip. Their titles are matched with the catalogue that the device knows: that
+    of the federation, of a model, or of a file of titles. If nothing matches, nothing is imported.
+
+    In a file without a column of users all rows belong to one user. --json writes how each title
+    was matched.
     """
-    alone = user or _user_of(store)
-    found = read_file(source, replace(table, only_user=alone))
-    if user is not None and found.user_ids.tolist() != [user]:
-        raise UsageError(f"{source}: names its users itself, so --user does not go with it")
-    if not found.n_interactions:
-        raise DataError(f"{source}: users and no items (a line is: user item item ...)")
-    with Store(store, create=True) as opened:
-        new = opened.add_interactions(found)
-    whose = f" of user {alone}" if found.user_ids.tolist() == [alone] else ""
-    say(f"{counted(found.n_interactions)}{whose} in {source}, {new:,} of them new in {store}.")
-
-
-def _user_of(store: Path) -> str:
-    """Return the only user of a store, or the default name `ONLY_USER`."""
-    if not store.exists():
-        return ONLY_USER
-    with Store(store) as opened:
-        users = opened.users()
-    return users[0] if len(users) == 1 else ONLY_USER
+    asks = sys.stdin.isatty()
+    unsure = chosen.unsure or (Unsure.ASK if asks else Unsure.SKIP)
+    if unsure is Unsure.ASK and not asks:
+        raise UsageError("there is no terminal to ask on; use --unsure skip or take")
+    found = import_file(
+        source,
+        chosen.store,
+        table,
+        ImportOptions(
+            user=chosen.user,
+            artifact=chosen.artifact,
+            titles=chosen.titles,
+            unsure=unsure,
+            keep_unknown=chosen.keep_unknown,
+            day_first=chosen.day_first,
+            profile=chosen.profile,
+        ),
+        Questions(columns=ask_columns, same=ask_same) if asks else Questions(),
+    )
+    write_json_lines(chosen.json_file, found.rows, private=True)
+    for sentence in found.sentences:
+        say(sentence)
 
 
 @app.command()
@@ -140,7 +195,10 @@ def export(
 @app.command()
 def titles(
     source: Annotated[
-        Path, typer.Argument(help="A .csv or .tsv file: item_id, title.", metavar="FILE")
+        Path,
+        typer.Argument(
+            help="A .csv or .tsv file: item_id, title and optionally link.", metavar="FILE"
+        ),
     ],
     store: StoreFile,
     item_column: Annotated[
@@ -151,9 +209,9 @@ def titles(
     ] = None,
 ) -> None:
     """Import the titles of the catalogue, so that recommendations show them."""
-    found = read_titles(source, item_column=item_column, title_column=title_column)
+    found, links = read_titles_and_links(source, item_column=item_column, title_column=title_column)
     with Store(store, create=True) as opened:
-        count = opened.set_titles(found)
+        count = opened.set_titles(found, links)
     say(f"{count:,} titles from {source}.")
 
 
