@@ -127,7 +127,7 @@ class SecondServer:
 
     def buckets(self) -> list[list[int]]:
         rows = self.task["length"] // self.task["row_entries"]
-        count = 3 * min(self.task["most_rows"], rows) // 2 + 4
+        count = 5 * min(self.task["most_rows"], rows) // 4 + 4
         words = struct.unpack(
             f"<{3 * rows}Q", key_stream(bytes.fromhex(self.task["table_key"]), 24 * rows)
         )

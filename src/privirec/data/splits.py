@@ -142,6 +142,13 @@ def _keys(
     return user_keys, mix(user_keys[rows] ^ items)
 
 
+def at_most(interactions: Interactions, most: int, seed: Seed = 0) -> Interactions:
+    """Return the interactions with at most this many items of each user, chosen at random."""
+    _, pair_keys = _keys(interactions, seed, b"at most")
+    spare = np.maximum(interactions.user_degrees - most, 0)
+    return interactions.select(~_smallest(interactions.matrix.indptr, spare, (pair_keys,)))
+
+
 def held_out_entries(
     indptr: NDArray[Any], share: float, row_keys: NDArray[np.uint64], pair_keys: NDArray[np.uint64]
 ) -> NDArray[np.bool_]:

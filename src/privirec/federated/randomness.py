@@ -58,6 +58,10 @@ class RandomStream:
     def _noise_key(self) -> bytes:
         return HKDF(SHA256(), SEED_BYTES, None, _NOISE_DOMAIN + self._purpose).derive(self._seed)
 
+    def without_noise(self) -> RandomStream:
+        """Return the stream of a client to whose vector others add the noise."""
+        return _WithoutNoise(self._seed, self._purpose)
+
     def add_noise(self, sampler: NoiseSampler, block: NDArray[np.int64], start: int) -> None:
         """Add the noise of entries start ... start + len(block), from a separate key."""
         sampler.add(block, start, [self._noise_key])
@@ -68,6 +72,13 @@ class RandomStream:
         nonce = modes.CTR(counter.to_bytes(_AES_BLOCK, "big"))
         stream = Cipher(algorithms.AES256(self._key), nonce).encryptor()
         return np.frombuffer(stream.update(bytes(skip + count * _WORD)), "<u8", offset=skip)
+
+
+class _WithoutNoise(RandomStream):
+    """Random words of a client that adds no noise."""
+
+    def add_noise(self, sampler: NoiseSampler, block: NDArray[np.int64], start: int) -> None:
+        """Add nothing: the servers add the noise to the sum."""
 
 
 class ClientRandomness:

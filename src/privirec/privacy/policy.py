@@ -23,12 +23,12 @@ from privirec.federated.dp.gaussian import DEFAULT_DELTA, LARGEST_EPSILON, LEAST
 from privirec.privacy.accountant import Limit
 from privirec.privacy.cohorts import Demands, Rule, refuse
 from privirec.secagg.parameters import ServerModel
-from privirec.secagg.registry import protocol, protocol_names
+from privirec.secagg.registry import aggregator_names, protocol
 
 
 def _known_protocol(name: str) -> str:
-    if name not in protocol_names():
-        raise ValueError(f"no aggregator {name!r}; there are {', '.join(protocol_names())}")
+    if name not in aggregator_names():
+        raise ValueError(f"no aggregator {name!r}; there are {', '.join(aggregator_names())}")
     return name
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from privirec import threads as threading
 from privirec.data.interactions import Dataset, Interactions
+from privirec.data.splits import at_most
 from privirec.errors import DataWarning, UsageError
 from privirec.evaluation import Metrics, evaluate
 from privirec.federated.programs import PROGRAMS, Program, SpectralProgram, program_of
@@ -30,8 +31,10 @@ from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.secure import DropOuts, SecureInProcess
 from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.local.two_servers import TwoServers
 from privirec.runtime.reveals import gives_away
 from privirec.runtime.spec import CentralizedSettings, OneProcess, RunSpec
+from privirec.secagg import TWO_SERVERS
 from privirec.version import __version__
 
 
@@ -76,6 +79,7 @@ def check(spec: RunSpec, process: OneProcess) -> None:
             "an aggregator": aggregates,
             "drop-outs": process.drop_share,
             "secret noise": process.secret_noise,
+            "a limit of items": process.most_items,
         }
         for name, given in idle.items():
             if given:
@@ -84,11 +88,13 @@ def check(spec: RunSpec, process: OneProcess) -> None:
             raise UsageError(f"rounds go with {method} only for the solvers power-1qr, -2qr")
         return
     silos = process.clients and not spec.protected
-    if process.runtime == "simulation" and (silos or process.drop_share or aggregates):
+    if process.runtime == "simulation" and (
+        silos or process.drop_share or (aggregates and spec.aggregator != TWO_SERVERS)
+    ):
         raise UsageError("clients, drop-outs and aggregators need --runtime in-process")
     if process.warm is not None and not issubclass(PROGRAMS.named(method), SpectralProgram):
         raise UsageError(f"{method} does not begin with an earlier model")
-    if process.drop_share and spec.aggregator == "none":
+    if process.drop_share and spec.aggregator in ("none", TWO_SERVERS):
         raise UsageError("drop-outs need secure aggregation: --aggregator secagg+")
 
 
@@ -128,6 +134,9 @@ def _runtime(
     clients = clients_of(train, process.clients, process.noise_seed(seed), program.held_out)
     if spec.aggregator == "none":
         return InProcess(clients)
+    if spec.aggregator == TWO_SERVERS:
+        limit = process.limit_of(spec) if process.clients is None else None
+        return TwoServers(clients, process.noise_seed(seed), limit)
     return SecureInProcess(
         clients,
         program.sums(),
@@ -240,7 +249,7 @@ def row_of(
         "method": spec.method,
         "preset": spec.preset,
         "runtime": process.runtime if ledger else "none",
-        "aggregator": spec.aggregator if process.runtime == "in-process" else "none",
+        "aggregator": spec.aggregator if process.sums_by(spec) else "none",
         "sums": 0,
         "epsilon": None,
         "epsilon_replacing": None,
@@ -255,6 +264,7 @@ def row_of(
         "threads": threads,
         "seed": spec.program.seed,
         **({"secret_noise": True} if process.secret_noise else {}),
+        **({"most_items": limit} if (limit := process.limit_of(spec)) else {}),
         "version": __version__,
     }
 
@@ -272,11 +282,14 @@ def _run(
         computed = _fit_centrally(recommender, train, spec.model, spec.program, phases)
     else:
         program = program_for(spec, process.warm, train.n_users, train.item_ids)
+        if limit := process.limit_of(spec):
+            train = at_most(train, limit, spec.program.seed)
+        by_servers = spec.protected and spec.aggregator == TWO_SERVERS
         simulation = Simulation(
             train,
-            process.clients or train.n_users,
+            2 if by_servers else process.clients or train.n_users,
             process.noise_seed(spec.program.seed),
-            noise_at_once=True,
+            noise_at_once=not by_servers,
             held_out=program.held_out,
         )
         runtime = _runtime(spec, process, program, train, simulation)

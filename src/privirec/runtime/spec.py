@@ -37,7 +37,7 @@ from privirec.federated.settings import MethodSettings, Option, first_fault, val
 from privirec.privacy.policy import Aggregator
 from privirec.privacy.worth import promise
 from privirec.runtime.reveals import gives_away
-from privirec.secagg import ServerModel, Statement, VectorShape, protocol_names
+from privirec.secagg import TWO_SERVERS, ServerModel, Statement, VectorShape, aggregator_names
 from privirec.secagg.parameters import least_honest
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 
@@ -58,6 +58,8 @@ DEFAULT_AGGREGATOR = "secagg+"
 CORRUPT_SHARE = 0.05
 DROP_SHARE = 0.2
 SMALLEST_COHORT = 3
+MOST_ITEMS = 100
+"""Items of a history in sums by two servers, whose reports grow with the limit."""
 DROP_SHARE_ON_ONE_MACHINE = 0.05
 """Lower than DROP_SHARE: clients in one process drop out only if the run asks for it."""
 SERVER_ON_ONE_MACHINE = ServerModel.SEMI_HONEST
@@ -172,10 +174,11 @@ class RunSpec(Assumptions):
     """Settings of the model."""
     preset: Annotated[str, Option("NAME", choices=presets)] = PUBLISHED
     """Settings that were chosen together. DATA-NMB: spectral, tuned for N megabytes up."""
-    aggregator: Annotated[Aggregator, Option("NAME", _SUMS, choices=protocol_names)] = (
+    aggregator: Annotated[Aggregator, Option("NAME", _SUMS, choices=aggregator_names)] = (
         DEFAULT_AGGREGATOR
     )
-    """Protocol for sums. none: the server sees each client's vector."""
+    """Protocol for sums. none: the server sees each client's vector. two-server: one message each.
+    """
     smallest_cohort: Annotated[int, Option("N", NETWORK)] = Field(SMALLEST_COHORT, ge=2)
     """Fewest clients in a sum."""
     block_entries: int = Field(DEFAULT_BLOCK_ENTRIES, gt=0)
@@ -340,7 +343,9 @@ class RunSpec(Assumptions):
             offered["head"] = getattr(config, "head", None)
             if offered["head"] is None:
                 raise UsageError(f"{self.method} needs a head: how many of the most popular items")
-        if self.protected:
+        if self.protected and self.aggregator == TWO_SERVERS:
+            given |= {"clients": 2, "contributors": 1}  # Each server adds noise.
+        elif self.protected:
             given |= {"clients": n_clients, "contributors": self.contributors(n_clients)}
         preset = None if self.preset == PUBLISHED else self.preset
         settings: MethodSettings = program.settings_from(given, offered, preset)
@@ -372,12 +377,25 @@ class OneProcess(BaseModel):
         None, ge=1
     )
     """Number of silos."""
+    most_items: Annotated[
+        int | None, Option("N", _SIMULATION, "100 with two-server and a client per user, else all")
+    ] = Field(None, ge=1)
+    """Most items of a history that enter sums, chosen at random."""
     secret_noise: Annotated[bool, Option("", "Noise (method protected)")] = False
     """Draw noise that nobody can repeat, not from --seed: epsilon then holds."""
     warm: Annotated[Path | None, Option("MODEL", "Method spectral")] = None
     """Start from the basis of this saved model, in one round."""
     drop_share: _Share = 0.0
     """Share of the clients that drop out before the first sum (secure aggregation only)."""
+
+    def sums_by(self, spec: RunSpec) -> bool:
+        """Return True if the aggregator of a run matters in this process."""
+        return self.runtime == "in-process" or spec.aggregator == TWO_SERVERS
+
+    def limit_of(self, spec: RunSpec) -> int | None:
+        """Return the most items of a history that enter sums; None: all."""
+        one_user_each = spec.aggregator == TWO_SERVERS and self.clients is None
+        return self.most_items or (MOST_ITEMS if one_user_each else None)
 
     def noise_seed(self, seed: int) -> int | None:
         """Return the seed of the clients' noise; None for noise that nobody can repeat."""

@@ -20,5 +20,5 @@ from privirec.secagg.protocol import (
     ServerSettings,
     Step,
 )
-from privirec.secagg.registry import protocol, protocol_names
+from privirec.secagg.registry import TWO_SERVERS, aggregator_names, protocol, protocol_names
 from privirec.secagg.ring import Ring, VectorShape

@@ -24,8 +24,18 @@ def _added() -> dict[str, EntryPoint]:
     return {name: found[name] for name in sorted(found) if name not in _OWN}
 
 
+TWO_SERVERS = "two-server"
+"""Aggregator in which each client sends one sealed message per sum; see `secagg.two_server`."""
+
+
 def protocol_names() -> tuple[str, ...]:
+    """Return the names of protocols in which clients exchange messages with one server."""
     return (*_OWN, *_added())
+
+
+def aggregator_names() -> tuple[str, ...]:
+    """Return all ways to sum: the protocols, and two servers."""
+    return (*protocol_names(), TWO_SERVERS)
 
 
 def protocol(name: str) -> Protocol:
@@ -36,6 +46,8 @@ def protocol(name: str) -> Protocol:
         found = getattr(import_module(module), attribute)
     elif name in _added():
         found = _added()[name].load()
+    elif name == TWO_SERVERS:
+        raise UsageError(f"{name} works only with privirec run, on one machine")
     else:
         raise UsageError(
             f"unknown aggregation protocol {name!r}: choose from {', '.join(protocol_names())}"

@@ -262,6 +262,22 @@ class Contribution(ABC):
         `ClientContext.contradict`.
         """
 
+    def rows_of(self, histories: Histories) -> Integers | None:
+        """Return the rows of `row_entries` entries outside which these users' vector is zero.
+
+        They depend on the items of the users alone. None: the vector has no such rows.
+        """
+        return None
+
+    def most_rows(self, items: int) -> int:
+        """Return the rows to allow for a history of this many items."""
+        return items
+
+    @property
+    def row_space(self) -> bytes:
+        """Name of what the rows stand for; sums of the same name and length have the same rows."""
+        return b"catalogue"
+
     @abstractmethod
     def blocks(
         self, histories: Histories, randomness: RandomStream = NO_RANDOMNESS

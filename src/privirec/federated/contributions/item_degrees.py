@@ -54,6 +54,9 @@ class ItemDegrees(Contribution):
     ) -> Iterator[Integers]:
         return self.pieces(self.total(histories))
 
+    def rows_of(self, histories: Histories) -> Integers:
+        return np.unique(histories.matrix.indices).astype(np.int64)
+
     def total(
         self, histories: Histories, randomness: Iterable[ClientStream] = NO_RANDOMNESS
     ) -> Integers:

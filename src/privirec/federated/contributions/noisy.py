@@ -209,6 +209,9 @@ class NoisyPopularity(NormedSum):
     def _length(self) -> int:
         return self.n_items
 
+    def rows_of(self, histories: Histories) -> Integers:
+        return np.unique(histories.matrix.indices).astype(np.int64)
+
     def check(self, context: ClientContext) -> None:
         """Accept the request: the plan fixes every field."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import ClassVar
@@ -66,6 +67,13 @@ class NoisyPowerStep(WeightedHeadSum):
     @property
     def _length(self) -> int:
         return self.block.size
+
+    def rows_of(self, histories: Histories) -> Integers:
+        return np.unique(self.on_head(histories).matrix.indices).astype(np.int64)
+
+    @property
+    def row_space(self) -> bytes:
+        return hashlib.sha256(b"head" + self.items.astype("<i8").tobytes()).digest()
 
     @property
     def _broadcast_bytes(self) -> int:

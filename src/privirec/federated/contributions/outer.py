@@ -52,6 +52,9 @@ class PerItem(Contribution):
     def n_items(self) -> int:  # type: ignore[override]
         return len(self.item_degrees)
 
+    def rows_of(self, histories: Histories) -> Integers:
+        return np.unique(histories.matrix.indices).astype(np.int64)
+
     @property
     def items_in_use(self) -> int:
         return int(np.count_nonzero(self.item_degrees))

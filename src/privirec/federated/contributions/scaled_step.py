@@ -145,6 +145,14 @@ class RowScaled(OuterProducts):
         by_people = np.argsort(-self.item_degrees, kind="stable")
         return np.concatenate((np.arange(self.n_items), by_people[: self.fine_rows]))
 
+    def rows_of(self, histories: Histories) -> Integers:
+        own = np.isin(self._row_items, histories.matrix.indices)
+        return np.flatnonzero(own).astype(np.int64)
+
+    def most_rows(self, items: int) -> int:
+        """Return the rows to allow if up to half of the items of a history are popular."""
+        return items + items // 2
+
     @cached_property
     def _finer(self) -> Integers:
         """Refinement factor of each row that holds rounding residuals; 0 for all other rows."""

@@ -25,12 +25,15 @@ class LocalClient:
     def __repr__(self) -> str:
         return "LocalClient(<redacted>)"
 
-    def answer(self, ask: Contribution, number: int) -> Iterator[Integers]:
+    def answer(
+        self, ask: Contribution, number: int, *, with_noise: bool = True
+    ) -> Iterator[Integers]:
         """Yield the blocks of the contribution to sum `number` of the run (from 1).
 
         Unknown contributions are refused.
         """
-        return answer(ask, self.histories, self._randomness.stream(number, ask.name))
+        stream = self._randomness.stream(number, ask.name)
+        return answer(ask, self.histories, stream if with_noise else stream.without_noise())
 
 
 def dealt(n_users: int, n_clients: int | None) -> list[tuple[int, int]]:

@@ -19,14 +19,13 @@ from privirec.secagg.ring import Words
 from privirec.secagg.two_server.point_function import Trees
 
 HASHES = 3
-BUCKETS_PER_ROW = 1.5
 SPARE_BUCKETS = 4
 _KEY_BYTES = 32
 
 
 def buckets_for(most_rows: int) -> int:
     """Return the number of buckets in which `most_rows` rows nearly always find a place."""
-    return int(BUCKETS_PER_ROW * most_rows) + SPARE_BUCKETS
+    return 5 * most_rows // 4 + SPARE_BUCKETS
 
 
 @dataclass(frozen=True)
