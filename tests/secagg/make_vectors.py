@@ -551,7 +551,7 @@ def bad_from_an_active_server(run: dict[str, Any]) -> dict[str, Any]:
     case("threshold too low", "WeakParameters", 1, encode(lower))
     higher = replace(neighbours, threshold=neighbours.threshold + 1)
     case("another threshold than computed", "WeakParameters", 1, encode(higher))
-    case("policy cannot be met", "ParametersInfeasible", 1, raw[1], corrupt_share=0.6)
+    case("policy cannot be met", "ParametersInfeasible", 1, raw[1], corrupt_share=0.7)
     other_root = replace(neighbours, root=bytes(32))
     case("a graph from other keys", "KeysNotInGraph", 1, encode(other_root))
     leaves = [bytes([place]) * 32 for place in range(CLIENTS)]

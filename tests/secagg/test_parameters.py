@@ -134,7 +134,7 @@ def test_the_corrupt_clients_are_a_share_of_the_roster() -> None:
         ),
         (
             Statement.of(1000, 0.3, 0.4, server=ACTIVE),
-            "300 corrupt and 400 dropped, a secret must take 650 of 999",
+            "300 may be corrupt and 400 missing",
         ),
     ],
 )

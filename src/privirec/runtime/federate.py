@@ -108,7 +108,7 @@ def for_clients(spec: RunSpec, dataset: Dataset, clients: int) -> RunSpec:
         raise UsageError(f"a federation needs a --method with clients: {', '.join(PROGRAMS)}")
     cohort = min(spec.smallest_cohort, clients)
     named = spec.changed(smallest_cohort=cohort, notes=spec.notes | {"dataset": dataset.name})
-    return named.resolved(dataset.name, dataset.train.n_items, clients)
+    return named.for_roster(dataset.name, dataset.train.n_items, clients)
 
 
 def _federate(
@@ -130,6 +130,7 @@ def _federate(
     began = time.perf_counter()
     with installed_carrier(carrier).one_machine(folder) as network:
         network.prepare(train, clients, policy)
+        network.may_lose = spec.statement(clients, 1).dropped
         network.start()
         started = time.perf_counter()
         timeline = Timeline(watch)
@@ -240,6 +241,7 @@ def _policy(spec: RunSpec, train: Interactions, clients: int) -> Policy:
         largest_item_share=1.0,
         largest_item_leverage=1.0,
         corrupt_share=spec.corrupt_share,
+        largest_dropped_share=max(usual.largest_dropped_share, spec.drop_share),
         server=spec.server_model,
         most_epsilon=max(usual.most_epsilon, cost),
         most_epsilon_per_year=max(usual.most_epsilon_per_year, cost),

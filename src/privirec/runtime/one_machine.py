@@ -42,6 +42,8 @@ class OneMachine(ABC):
     link: Running | None = None
     peaks: dict[str, float] = field(default_factory=dict)
     """Peak resident memory of each program and its descendants, in megabytes."""
+    may_lose: int = 0
+    """Number of clients whose processes may end without ending the federation."""
 
     def prepare(self, train: Interactions, n_clients: int, policy: Policy) -> None:
         """Create keys, certificates, the roster and all folders; see `make_federation`."""

@@ -37,8 +37,16 @@ from privirec.federated.settings import MethodSettings, Option, first_fault, val
 from privirec.privacy.policy import Aggregator
 from privirec.privacy.worth import promise
 from privirec.runtime.reveals import gives_away
-from privirec.secagg import TWO_SERVERS, ServerModel, Statement, VectorShape, aggregator_names
-from privirec.secagg.parameters import least_honest
+from privirec.secagg import (
+    TWO_SERVERS,
+    ServerModel,
+    Statement,
+    VectorShape,
+    aggregator_names,
+    protocol,
+)
+from privirec.secagg.errors import ParametersInfeasible
+from privirec.secagg.parameters import PPM, least_honest, most_missing, share_of
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
 
 if TYPE_CHECKING:
@@ -60,6 +68,8 @@ DROP_SHARE = 0.2
 SMALLEST_COHORT = 3
 MOST_ITEMS = 100
 """Items of a history in sums by two servers, whose reports grow with the limit."""
+MOST_COUNTED = 64
+"""Size up to which a roster is checked for each number of clients that may come."""
 DROP_SHARE_ON_ONE_MACHINE = 0.05
 """Lower than DROP_SHARE: clients in one process drop out only if the run asks for it."""
 SERVER_ON_ONE_MACHINE = ServerModel.SEMI_HONEST
@@ -260,6 +270,58 @@ class RunSpec(Assumptions):
         return max(self.smallest_cohort, roster - self.statement(roster, 1).dropped)
 
     # --- settings that nobody chose ---------------------------------------------------------------
+
+    def for_roster(self, dataset: str, n_items: int, n_clients: int) -> Self:
+        """Return the resolved spec of a run on a network, for a roster of this many clients.
+
+        Raises UsageError if clients are too few for what the run promises.
+        """
+        spec = self.with_usual_drop_share(n_clients).resolved(dataset, n_items, n_clients)
+        spec.check_roster(n_clients)
+        return spec
+
+    def with_usual_drop_share(self, n_clients: int) -> Self:
+        """Return the spec with the share of clients that may be missing, if nobody chose it.
+
+        One client may be missing wherever clients bear it: also one of four.
+        """
+        usual = self.statement(n_clients, 1)
+        if "drop_share" in self.model_fields_set or usual.dropped or n_clients > 1 / DROP_SHARE:
+            return self
+        most = most_missing(n_clients, usual.corrupt, self.server_model)
+        return (
+            self.model_copy(update={"drop_share": share_of(1, n_clients) / PPM}) if most else self
+        )
+
+    def check_roster(self, n_clients: int) -> None:
+        """Raise UsageError if no run can end well with so many clients, present or missing."""
+        if n_clients < self.smallest_cohort:
+            raise UsageError(
+                f"{n_clients} clients, and a sum needs {self.smallest_cohort}: approve more "
+                "(--smallest-cohort and the policies of all clients can lower it to 2)"
+            )
+        statement = self.statement(n_clients, 1)
+        chosen = protocol(self.aggregator)
+        least = self.least_clients(n_clients)
+        few = n_clients <= MOST_COUNTED
+        for present in range(least, n_clients + 1) if few else (least, n_clients):
+            try:
+                chosen.parameters(statement.with_clients(present))
+            except ParametersInfeasible:
+                raise UsageError(self._too_few(n_clients, statement)) from None
+
+    def _too_few(self, n_clients: int, statement: Statement) -> str:
+        """Return why a roster is too small for its shares, with the remedy."""
+        missing, corrupt = statement.dropped, statement.corrupt
+        said = (
+            f"{n_clients} clients are too few if {corrupt} may collude with the server "
+            f"(--corrupt-share) and {missing} be missing (--drop-share)"
+        )
+        most = most_missing(n_clients, corrupt, self.server_model)
+        if most is not None and most < missing:
+            share = f"{share_of(most, n_clients) / PPM:g}"
+            return f"{said}: give --drop-share {share}, and {most or 'nobody'} may be missing"
+        return f"{said}: give a smaller share, or approve more clients"
 
     def resolved(self, dataset: str, n_items: int, n_clients: int) -> Self:
         """Return the spec with all settings, for a data set, a catalogue and a number of clients.

@@ -19,6 +19,12 @@ as the server can try:
   survivors; in the sparse graph also t > k/2 + c2, so that the server cannot open a sum over a part
   of the ring.
 
+A few clients cannot be steadfast if one of them may be missing. The complete graph then needs
+
+- *unanimous*: two lists of survivors, each signed by all clients in it, have an honest client in
+  common, so that all who open a sum open the same one; and t > c. This is counting, without any
+  chance: 2 s > n + c, where s is the least number of survivors.
+
 docs/reference/secagg-wire.md proves the consequences. All probabilities are ratios of integers, so
 nothing is rounded. The number of rounds does not enter the condition of correctness: the first
 round fixes the cohort, so there is one event and not T.
@@ -118,6 +124,16 @@ class Statement:
         """Maximum number of clients that may drop out, rounded down."""
         return self.clients * self.dropped_ppm // PPM
 
+    @property
+    def fewest_in_sum(self) -> int:
+        """Fewest clients in a sum: of the roster some may be absent, of the others some drop out.
+
+        This is the minimum over all numbers of clients that may take part.
+        """
+        everybody = self.with_clients(max(self.roster, self.clients))
+        come = self.with_clients(everybody.clients - everybody.dropped)
+        return come.clients - come.dropped
+
     def with_clients(self, clients: int) -> Statement:
         """Return a copy with `clients` participants; the corrupt share refers to the roster."""
         return replace(self, clients=clients, roster=max(self.roster, self.clients))
@@ -182,9 +198,11 @@ def complete_parameters(statement: Statement) -> Parameters:
 
     A server may report a client as dropped to some neighbours and as alive to others. It then gets
     one share of either secret from each honest neighbour and shares of both from each of the c
-    corrupt ones: k + c shares in all, too few for two secrets if 2 t > k + c. If not enough
-    neighbours are certain to stay for such a t, use the smallest private threshold instead, or
-    raise ParametersInfeasible if the server is active.
+    corrupt ones: k + c shares in all, too few for two secrets if 2 t > k + c.
+
+    If not enough neighbours are certain to stay for such a t and the server is active, use all that
+    are certain, if lists of survivors are unanimous; otherwise raise ParametersInfeasible. If the
+    server is semi-honest, use the smallest private threshold.
     """
     _check(statement)
     degree = statement.clients - 1
@@ -194,11 +212,12 @@ def complete_parameters(statement: Statement) -> Parameters:
     if steadfast <= certain:
         return Parameters(degree, steadfast)
     if _is_active(statement):
+        if is_unanimous(statement) and threshold <= certain:
+            return Parameters(degree, certain)
         raise ParametersInfeasible(
-            f"{statement.clients} clients are too few against an active server: with "
-            f"{statement.corrupt} corrupt and {statement.dropped} dropped, a secret must take "
-            f"{steadfast} of {degree} shares to rebuild, but only {max(0, certain)} are certain to "
-            "remain; lower the corrupt or the dropped share"
+            f"{statement.clients} clients are too few against an active server if "
+            f"{statement.corrupt} may be corrupt and {statement.dropped} missing: "
+            "lower the corrupt or the dropped share"
         )
     if threshold > certain:
         raise ParametersInfeasible(
@@ -207,6 +226,40 @@ def complete_parameters(statement: Statement) -> Parameters:
             f"to rebuild, but only {max(0, certain)} are certain to remain"
         )
     return Parameters(degree, threshold)
+
+
+def is_unanimous(statement: Statement) -> bool:
+    """Return True if any two lists of survivors that clients accept share an honest client.
+
+    Honest clients sign one list each, and open nothing before all clients in it have signed. Two
+    lists without a common honest client would take 2 s - c clients that are not corrupt, where s is
+    the fewest clients in a sum, and the roster has n - c.
+    """
+    roster = max(statement.roster, statement.clients)
+    return 2 * statement.fewest_in_sum > roster + statement.corrupt
+
+
+def most_missing(
+    clients: int, corrupt: int, server: ServerModel = ServerModel.ACTIVE
+) -> int | None:
+    """Return how many clients of a roster may be missing if so many may be corrupt.
+
+    Count in the complete graph; return None if not even all clients together are enough.
+    """
+    # A corrupt client counts as a whole and a missing one does not; see `Statement`.
+    bad = corrupt * PPM // clients
+    for missing in range(clients - 1 - corrupt, -1, -1):
+        try:
+            complete_parameters(Statement(clients, bad, share_of(missing, clients), server=server))
+        except ParametersInfeasible:
+            continue
+        return missing
+    return None
+
+
+def share_of(missing: int, clients: int) -> int:
+    """Return the smallest share, in millionths, with which so many clients may be missing."""
+    return -(-missing * PPM // clients)
 
 
 def is_steadfast(statement: Statement, parameters: Parameters) -> bool:
@@ -225,7 +278,9 @@ def is_secure(statement: Statement, parameters: Parameters) -> bool:
     if degree % 2 and degree != statement.clients - 1:
         return False
     if _is_active(statement):
-        return threshold >= steadfast_threshold(statement, degree)
+        in_ring = degree < statement.clients - 1
+        counted = not in_ring and is_unanimous(statement) and threshold > statement.corrupt
+        return counted or threshold >= steadfast_threshold(statement, degree)
     return is_connected(statement, degree) and threshold >= private_threshold(statement, degree)
 
 

@@ -12,12 +12,14 @@ from privirec.app.cli import options
 from privirec.app.cli.groups import with_groups
 from privirec.app.cli.table_options import reads_tables, words_for
 from privirec.app.planner import Links, Pilot, Population, Proposal, choose, planned_rows
+from privirec.app.planner.losses import loss_rows
 from privirec.app.planner.pilot import MOST_BYTES
 from privirec.app.planner.rows import DATA
 from privirec.app.planner.schedule import lifetime_rows, run_rows, shortened
 from privirec.data import Dataset, TableOptions, load_dataset
 from privirec.data.datasets import load_sharded
 from privirec.errors import UsageError
+from privirec.federated.programs import DEFAULT_PROGRAM
 from privirec.privacy.worth import promise
 from privirec.progress import shown_progress
 from privirec.rows import (
@@ -38,6 +40,7 @@ from privirec.runtime.spec import (
     DROP_SHARE,
     SMALLEST_COHORT,
     Assumptions,
+    RunSpec,
 )
 from privirec.secagg import ProtocolError, ServerModel
 
@@ -76,11 +79,30 @@ LIFETIME_COLUMNS = [
     ("runs_in_a_life", "in a life"),
     ("years", "years"),
 ]
+LOSS_COLUMNS = [
+    ("mark", ""),
+    ("colluding", "may collude"),
+    ("missing", "may be missing"),
+    ("least", "begin a run"),
+    ("honest", "honest in a sum"),
+    ("corrupt_share", "--corrupt-share"),
+    ("drop_share", "--drop-share"),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
     """Options of a plan."""
+
+    clients: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of silos: show how many may be missing, and how many may collude with "
+            "the server.",
+            show_default=False,
+        ),
+    ] = None
 
     users: Annotated[
         int | None, typer.Option(help="Number of people, each with one client.", show_default=False)
@@ -256,7 +278,12 @@ def command(*, chosen: PlanOptions, table: TableOptions) -> None:
       privirec plan --users 30000 --items 41000 --runs 12 --epsilon-in-total 8
 
       privirec plan --lifetime
+
+      privirec plan --clients 4
     """
+    if chosen.clients is not None:
+        _show_losses(chosen, chosen.clients)
+        return
     if chosen.lifetime or chosen.runs is not None or chosen.epsilon_in_total is not None:
         _show_budgets(chosen, table)
         return
@@ -310,6 +337,26 @@ def _show_budgets(chosen: PlanOptions, table: TableOptions) -> None:
         last = rows[-1]
         say(f"All runs: {promise(last['epsilon_together'], last['delta'])}")
     write_json_lines(chosen.json_file, rows)
+
+
+def _show_losses(chosen: PlanOptions, clients: int) -> None:
+    """Print how many clients may be missing, and how many may collude, at what shares."""
+    given: dict[str, Any] = {"corrupt_share": chosen.corrupt_share}
+    if chosen.drop_share != DROP_SHARE:
+        given["drop_share"] = chosen.drop_share
+    spec = RunSpec.of(
+        DEFAULT_PROGRAM, aggregator=chosen.aggregator, server_model=chosen.server_model, **given
+    )
+    rows = loss_rows(spec, clients)
+    write_json_lines(chosen.json_file, rows)
+    shown = [row | {"mark": "->" if row["chosen"] else ""} for row in rows]
+    print_table(f"{clients:,} clients, server {chosen.server_model}", LOSS_COLUMNS, shown)
+    first = rows[0]
+    say(
+        f"->: these shares. {first['missing']:,} may be missing until the first sum is opened; "
+        "a client that is lost later ends the run. With noise, fewer honest clients mean more "
+        "noise of each."
+    )
 
 
 def _check(chosen: PlanOptions) -> None:
@@ -440,6 +487,6 @@ def _protection(row: dict[str, Any]) -> str:
         return "nothing is added without secure aggregation, and the server sees every vector"
     return (
         f"what {row['aggregator']} adds against a server that is {row['server_model']}, "
-        f"{row['corrupt_share']:.0%} corrupt and {row['dropped_share']:.0%} dropping out, in "
+        f"{row['corrupt']:,} corrupt clients and {row['dropped']:,} missing ones, in "
         f"{row['exchanges']} exchanges"
     )

@@ -127,7 +127,7 @@ def run(
     if not (approved := len(home.members.roster())):
         where = shlex.quote(str(folder))
         raise UsageError(f"nobody is in the roster yet: privirec server approve {where} CARD")
-    spec = spec.resolved("", n_items, approved)
+    spec = (spec.resolved if has_ended else spec.for_roster)("", n_items, approved)
     carrier = installed_carrier(serving.last_carrier(home) if has_ended else serving.check_up(home))
     if not has_ended:  # warn before any client is asked
         (say if spec.protected else warn)(spec.notes["gives_away"])

@@ -90,6 +90,8 @@ def row_of(
         "server_model": terms.server_model.value,
         "corrupt_share": terms.corrupt_share,
         "dropped_share": terms.drop_share,
+        "corrupt": terms.statement(people.users, len(sums)).corrupt,
+        "dropped": terms.statement(people.users, len(sums)).dropped,
         "exchanges": exchanges,
         "client_cpu_seconds": work.client,
         "client_seconds": work.client + up / links.up + down / links.down,

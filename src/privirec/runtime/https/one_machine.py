@@ -50,8 +50,11 @@ class HttpsNetwork(OneMachine):
         return follow_run(self.home, name, self.looking_after(watch))
 
     def keep_up(self) -> None:
-        for one in self.processes.running:
-            one.check()
+        ended = [one for one in self.processes.running if one.process.poll() is not None]
+        lost = [one for one in ended if one is not self.link]
+        if len(lost) > self.may_lose or len(ended) > len(lost):
+            for one in ended:
+                one.check()
 
 
 def _privirec(*arguments: str) -> list[str]:

@@ -260,7 +260,7 @@ class BellClient(BaseClient[BellState]):
                 f"{given.neighbours} neighbours and threshold {given.threshold}, where this "
                 f"client computes {own.neighbours} and {own.threshold}"
             )
-        if self.exchange.complete and not is_steadfast(terms, given):
+        if self.exchange.complete and not self.confirms and not is_steadfast(terms, given):
             raise WeakParameters(
                 f"threshold {given.threshold} of {given.neighbours}: a server that tells clients "
                 "different stories could open both secrets of one"
