@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privirec.errors import UsageError
-from privirec.federated.programs.earlier import (
+from privirec.filters.earlier import (
     UNKNOWN,
     Earlier,
     Estimate,
