@@ -5,7 +5,9 @@ Memory is bounded by the size of a shard and by items x columns, not by the numb
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from privirec import threads as threading
@@ -14,7 +16,7 @@ from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.progress import QUIET, Phases
 from privirec.runtime.execute import execute
-from privirec.runtime.local.sharded import ShardedSimulation
+from privirec.runtime.local.sharded import Engine, OneByOne, ShardedSimulation
 from privirec.runtime.run import Result, Stopwatch, chosen_spec, program_for, row_of
 from privirec.runtime.spec import OneProcess, RunSpec
 
@@ -29,10 +31,12 @@ def run_shards(
     *,
     sample: int = DEFAULT_SAMPLE,
     work: Path | None = None,
+    engine: str | None = None,
 ) -> Result:
     """Fit on all users, and evaluate on a sample of the users with test items.
 
-    Finished sums are kept in the folder `work`, from which an interrupted run resumes.
+    Finished sums are kept in the folder `work`, from which an interrupted run resumes. `engine`
+    names workers that compute the sums; see `engine_named`.
     """
     process = process or OneProcess()
     if spec.federated is None:
@@ -44,8 +48,26 @@ def run_shards(
         raise UsageError(f"{data.name} is in shards, and {spec.method} cannot hold out their items")
     if process.runtime != "simulation":
         raise UsageError(f"{data.name} is in shards, which go with the simulation only")
-    with threading.limit(spec.threads) as threads:
-        return _run(data, spec, process, threads, phases, sample, work)
+    with threading.limit(spec.threads) as threads, engine_named(engine, spec.threads) as computing:
+        return _run(data, spec, process, threads, phases, sample, work, computing)
+
+
+@contextmanager
+def engine_named(name: str | None, workers: int | None) -> Iterator[Engine]:
+    """Open an engine for sums over shards: `dask`, or the address of a cluster's scheduler.
+
+    None: this process, shard by shard. Engines are found by entry points of the group
+    `privirec.engines`.
+    """
+    if name is None:
+        yield OneByOne()
+        return
+    kind = "dask" if "://" in name else name
+    found = {point.name: point for point in entry_points(group="privirec.engines")}
+    if kind not in found:
+        raise UsageError(f"no engine {name!r}; there are {', '.join(found)} and tcp://HOST:PORT")
+    with found[kind].load()(name, workers) as engine:
+        yield engine
 
 
 def _run(
@@ -56,6 +78,7 @@ def _run(
     phases: Phases,
     sample: int,
     work: Path | None,
+    engine: Engine,
 ) -> Result:
     spec = chosen_spec(spec, process, data.name, data.n_users, data.n_items)
     recommender = spec.recommender()
@@ -69,6 +92,7 @@ def _run(
         noise_at_once=True,
         work=work,
         on_shard=_shown(spec.method, phases),
+        engine=engine,
     )
     delta = program.delta
     components, ledger = execute(program.steps(), runtime, delta=delta)

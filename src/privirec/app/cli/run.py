@@ -67,6 +67,15 @@ class DataOptions:
             show_default=False,
         ),
     ] = field(default=None, metadata=_SHARDS)
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Compute sums on workers: dask starts --threads of them here, tcp://HOST:PORT "
+            "uses a Dask cluster.",
+            show_default=False,
+        ),
+    ] = field(default=None, metadata=_SHARDS)
 
 
 @with_groups
@@ -108,14 +117,19 @@ def command(*, data: DataOptions, chosen: OneMachineOptions, table: TableOptions
 
 def _result(chosen: DataOptions, spec: RunSpec, process: OneProcess, table: TableOptions) -> Result:
     sharded = load_sharded(chosen.dataset)
-    if sharded is None and not (chosen.sample is None and chosen.work is None):
-        raise UsageError("--sample and --work go with data in shards: privirec data convert")
+    if sharded is None and (chosen.sample, chosen.work, chosen.engine) != (None, None, None):
+        raise UsageError(
+            "--sample, --work and --engine go with data in shards: privirec data convert"
+        )
     with shown_progress() as phases:
         if sharded is not None:
             if spec.model == AUTO:
                 raise UsageError(f"--model {AUTO} needs data that fit in memory, not shards")
             sample = chosen.sample or DEFAULT_SAMPLE
-            return run_shards(sharded, spec, phases, process, sample=sample, work=chosen.work)
+            work, engine = chosen.work, chosen.engine
+            return run_shards(
+                sharded, spec, phases, process, sample=sample, work=work, engine=engine
+            )
         data = load_dataset(
             chosen.dataset, chosen.data_dir, test_file=chosen.test_file, by=chosen.by, table=table
         )

@@ -1,7 +1,7 @@
 """A simulation with one shard of users in memory at a time, and bit-identical sums.
 
 Every contribution is a sum of integers over users. The total is therefore the sum of the shards'
-totals, in any order. Noise is added once, with the first shard.
+totals, in any order. Noise is added once, to the sum of all shards.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,6 +31,36 @@ OnShard = Callable[[str, int, int], None]
 """Called with the name of the sum, the number of shards done and the total number of shards."""
 
 
+class Engine(Protocol):
+    """A way to compute sums over shards: in this process, or on several machines."""
+
+    def total(self, data: ShardedDataset, ask: Contribution, on_shard: OnShard | None) -> Any:
+        """Return the sum over all shards without noise, and report each finished shard."""
+        ...
+
+
+class OneByOne:
+    """Sums with one shard at a time in this process."""
+
+    def total(self, data: ShardedDataset, ask: Contribution, on_shard: OnShard | None) -> Any:
+        total: Any = None
+        first = 0
+        for number, train in enumerate(data.trains(), start=1):
+            part = ask.total(Histories(train.matrix, first), [])
+            first += train.n_users
+            del train
+            if total is None:
+                total = part
+            elif isinstance(part, np.ndarray):
+                total += part
+            else:
+                total = total + part
+            del part
+            if on_shard:
+                on_shard(ask.name, number, len(data))
+        return total
+
+
 class ShardedSimulation:
     """Sums over shards, with the noise of the clients that the users are assigned to."""
 
@@ -43,6 +73,7 @@ class ShardedSimulation:
         noise_at_once: bool = False,
         work: Path | None = None,
         on_shard: OnShard | None = None,
+        engine: Engine | None = None,
     ) -> None:
         """Set up sums over `data`, with `n_clients`, `seed` and `noise_at_once` as in `Simulation`.
 
@@ -55,6 +86,7 @@ class ShardedSimulation:
         self._noise_at_once = noise_at_once
         self._kept = KeptSums(work) if work is not None else None
         self._on_shard = on_shard
+        self._engine = engine or OneByOne()
         self._asked = 0
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
@@ -70,26 +102,11 @@ class ShardedSimulation:
         return total
 
     def _computed(self, ask: Contribution) -> Any:
-        total: Any = None
-        for number, histories in enumerate(self._histories()):
-            part = ask.total(histories, [] if number else self._streams(ask))
-            del histories
-            if total is None:
-                total = part
-            elif isinstance(part, np.ndarray):
-                total += part
-            else:
-                total = total + part
-            del part
-            if self._on_shard:
-                self._on_shard(ask.name, number + 1, len(self._data))
+        total = self._engine.total(self._data, ask, self._on_shard)
+        if ask.noise.largest:
+            nobody = Histories(sp.csr_array((1, ask.n_items), dtype=np.float32))
+            total = total + ask.total(nobody, self._streams(ask))
         return _canonical(total) if isinstance(total, sp.csr_array) else total
-
-    def _histories(self) -> Iterator[Histories]:
-        first = 0
-        for train in self._data.trains():
-            yield Histories(train.matrix, first)
-            first += train.n_users
 
     def _streams(self, ask: Contribution) -> Any:
         n_users = self._data.n_users
