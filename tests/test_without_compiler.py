@@ -290,3 +290,20 @@ def test_people_hear_that_loops_are_compiled_once(tmp_path: Path) -> None:
     ]
     assert said[0].count("compiling loops") == 1
     assert said[1] == ""
+
+
+def test_loops_are_compiled_where_nothing_can_be_kept(tmp_path: Path) -> None:
+    """Test a read-only installation and a user without a home: no place for the cache."""
+    script = (
+        "from privirec.filters.operators import kernels\nprint(kernels.top_items._cache.cache_path)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ
+        | {"NUMBA_CACHE_LOCATOR_CLASSES": "IPythonCacheLocator", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith(str(tmp_path / "privirec-loops-"))
+    assert not list(tmp_path.iterdir())

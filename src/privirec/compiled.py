@@ -8,9 +8,12 @@ NumPy version still imports the compiled module.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -78,9 +81,23 @@ class Later:
     def __getattr__(self, attribute: str) -> Any:
         module = sys.modules.get(self._name)
         if module is None:
-            module = importlib.import_module(self._name)
+            module = _imported(self._name)
             _listen_for_compiling()
         return getattr(module, attribute)
+
+
+def _imported(name: str) -> ModuleType:
+    """Import a module; compiled loops that nobody can keep are kept until this process ends."""
+    try:
+        return importlib.import_module(name)
+    except RuntimeError as error:
+        if "no locator available" not in str(error):
+            raise
+    config = importlib.import_module("numba").config
+    folder = tempfile.mkdtemp(prefix="privirec-loops-")  # for this user alone
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    config.CACHE_LOCATOR_CLASSES, config.CACHE_DIR = "UserProvidedCacheLocator", folder
+    return importlib.import_module(name)
 
 
 def _listen_for_compiling() -> None:

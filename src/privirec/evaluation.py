@@ -17,7 +17,6 @@ from typing import Any, Protocol, overload, runtime_checkable
 import numba
 import numpy as np
 import scipy.sparse as sp
-from numba import njit, prange
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -91,37 +90,6 @@ class Metrics:
         return self.as_row() | {f"{name}@{self.k}": getattr(self, name) for name in more}
 
 
-@njit(parallel=True, cache=True)
-def _measure(  # type: ignore[no-untyped-def]
-    items, test_indptr, test_indices, discounts, recall, ndcg, first, average
-):
-    k = items.shape[1]
-    for row in prange(items.shape[0]):
-        start, stop = test_indptr[row], test_indptr[row + 1]
-        relevant = test_indices[start:stop]
-        hits = 0
-        gain = 0.0
-        precisions = 0.0
-        first[row] = 0
-        for rank in range(k):
-            item = items[row, rank]
-            if item < 0:
-                break
-            place = np.searchsorted(relevant, item)
-            if place < len(relevant) and relevant[place] == item:
-                hits += 1
-                if hits == 1:
-                    first[row] = rank + 1
-                gain += discounts[rank]
-                precisions += hits / (rank + 1)
-        ideal = 0.0
-        for rank in range(min(k, stop - start)):
-            ideal += discounts[rank]
-        recall[row] = hits / (stop - start)
-        ndcg[row] = gain / ideal
-        average[row] = precisions / min(k, stop - start)
-
-
 def measure_rankings(
     items: NDArray[np.int64], test: sp.csr_array
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -136,12 +104,18 @@ def grade_rankings(
 
     Places count from 1; 0 stands for a list without a test item.
     """
-    recall = np.empty(len(items))
-    ndcg = np.empty(len(items))
-    first, average = np.empty(len(items), np.int64), np.empty(len(items))
-    weights = discounts(items.shape[1])
-    _measure(items, test.indptr, test.indices, weights, recall, ndcg, first, average)
-    return recall, ndcg, first, average
+    k, wanted = items.shape[1], np.diff(test.indptr)
+    width = max(test.shape[1], int(items.max(initial=0)) + 1)
+    rows = np.arange(len(items))
+    relevant = np.repeat(rows, wanted) * width + test.indices
+    hit = np.isin(rows[:, None] * width + items, relevant, kind="sort") & (items >= 0)
+    hits, gains = np.cumsum(hit, axis=1), discounts(k)
+    # Sums in the order of places, as for a single list.
+    ndcg = np.cumsum(hit * gains, axis=1)[:, -1]
+    ndcg /= np.cumsum(gains)[np.clip(wanted, 1, k) - 1]
+    average = np.cumsum(hit * (hits / np.arange(1, k + 1)), axis=1)[:, -1]
+    first = np.where(hit.any(axis=1), hit.argmax(axis=1) + 1, 0)
+    return hits[:, -1] / wanted, ndcg, first, average / np.clip(wanted, 1, k)
 
 
 @lru_cache(maxsize=16)

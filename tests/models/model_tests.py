@@ -161,6 +161,7 @@ class ModelTests:
         users = np.arange(small.train.n_users)
         directly = model._score(histories)
         size = float(np.abs(directly).max())
+        monkeypatch.setattr("privirec.filters.parts.FEW", 0)
         model.ready_for(len(users), histories.nnz)
         assert model._rows is None
         in_parts = model.score(histories)

@@ -179,7 +179,7 @@ def test_cheby_cf(train: Interactions, phi: float, weight: float, exponent: floa
     model = ChebyCF(flatness=phi, weight=weight, rank=RANK, exponent=exponent)
     assert_scores(model, train, expected)
     # Many histories are scored with prepared item vectors.
-    model.ready_for(90, train.n_interactions)
+    model.ready_for(2000, train.n_interactions)
     np.testing.assert_allclose(
         model.score(train.matrix), expected, atol=2e-5 * np.abs(expected).max()
     )

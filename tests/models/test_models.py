@@ -227,6 +227,6 @@ def test_the_low_pass_part_is_sharpened_with_the_rest(data_set: str, small: Data
     histories = small.train.matrix[:30]
     directly = model.score(histories)
     assert model._vectors is None
-    model.ready_for(200, 1000)
+    model.ready_for(1000, 10**6)
     assert model._vectors is not None
     np.testing.assert_allclose(model.score(histories), directly, rtol=1e-4, atol=1e-5)

@@ -34,6 +34,9 @@ kernels = Later("privirec.filters.kernels")
 # Largest dense matrix that is built for row sums, in bytes.
 MOST_BYTES = 2 << 30
 
+FEW = 1000
+"""Number of histories below which a low-rank part is added to all scores."""
+
 # Rows of that matrix come from main memory, the states of a repeated product from a cache.
 _FROM_MEMORY = 3
 
@@ -155,6 +158,7 @@ def row_sums_pay(histories: int, interactions: int, n_items: int, a_history: int
 def vectors_pay(histories: int, rank: int) -> bool:
     """Return True if preparing a low-rank part for bounds pays.
 
-    The preparation costs about as much as scoring `rank` histories.
+    The preparation costs about as much as scoring `rank` histories. Compiling the loop takes
+    seconds after installation, which a few histories do not pay back.
     """
-    return histories >= rank
+    return histories >= max(rank, FEW)
