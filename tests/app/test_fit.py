@@ -129,11 +129,13 @@ def test_a_private_fit_promises_unless_there_is_a_seed(tmp_path: Path) -> None:
     out = " ".join(privirec(*fit, "--delta", "1e-7").split())
     assert "expect" in out
     assert "Promised: epsilon 2 at delta 1e-07" in out
-    said = privirec("explain-privacy", tmp_path / "m")
+    said = privirec("explain-privacy", tmp_path / "m", "--details")
     assert "epsilon 2 at delta 1e-07" in " ".join(said.split())
     result = CliRunner().invoke(app, [str(word) for word in (*fit, "--seed", 4)])
     assert "Promised: nothing." in result.output
-    assert "drawn from a seed" in " ".join(privirec("explain-privacy", tmp_path / "m").split())
+    assert "drawn from a seed" in " ".join(
+        privirec("explain-privacy", tmp_path / "m", "--details").split()
+    )
     for wrong in (("--model", "ease"), ("--rank", 3)):
         result = CliRunner().invoke(app, [str(word) for word in (*fit, *wrong)])
         assert isinstance(result.exception, UsageError)
@@ -148,7 +150,7 @@ def test_a_run_promises_only_with_secret_noise(tmp_path: Path, runtime: str) -> 
     for noise, promised in (((), False), (("--secret-noise",), True)):
         result = CliRunner().invoke(app, [str(word) for word in (*run, *noise)])
         assert result.exit_code == 0, result.output
-        said = " ".join(privirec("explain-privacy", tmp_path / "m").split())
+        said = " ".join(privirec("explain-privacy", tmp_path / "m", "--details").split())
         manifest = json.loads((tmp_path / "m" / "manifest.json").read_text())
         for text in (result.output, manifest["gives_away"]):
             assert ("Promised: epsilon" in text) is promised

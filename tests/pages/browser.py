@@ -53,15 +53,14 @@ def axe_script() -> str:
     return files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 
 
-def serious_findings(driver: Any, axe: str) -> list[str]:
-    """Return the serious and critical findings of axe-core on the open page."""
+def findings(driver: Any, axe: str) -> list[str]:
+    """Return all findings of axe-core on the open page."""
     driver.execute_script(axe)
     found = driver.execute_async_script("axe.run(document).then(arguments[0])")
     assert found["passes"], "axe-core looked at nothing"
     return [
         f"{each['id']}: {each['help']}: {[node['html'] for node in each['nodes']][:3]}"
         for each in found["violations"]
-        if each["impact"] in ("serious", "critical")
     ]
 
 

@@ -24,7 +24,7 @@ from privirec.privacy.policy import Policy
 from privirec.runtime.enrolment.folders import OperatorFolder
 
 from .a_server import begin
-from .browser import axe_script, chromium, emulate, serious_findings, size
+from .browser import axe_script, chromium, emulate, findings, size
 from .conftest import ME
 from .visitor import Visitor, serving
 
@@ -110,12 +110,15 @@ def test_used_with_the_keyboard_alone(opened: Any, client: Path) -> None:
     press(opened, Keys.TAB)
     assert focused(opened) == "Skip to the content"
     press(opened, Keys.ENTER)
-    press(opened, Keys.TAB, Keys.TAB)  # past the first title to its button
+    press(opened, Keys.TAB, Keys.TAB, Keys.TAB)  # past the shelf and the first title to a button
     name = focused(opened)
-    assert name.startswith("I have this (")
+    assert name.startswith("I have it (")
     press(opened, Keys.ENTER)
-    assert sees(opened, f"Added to your history: {name.removeprefix('I have this (')[:-1]}.")
+    assert sees(opened, f"Added to your history: {name.removeprefix('I have it (')[:-1]}.")
     assert len(mine(client)) == len(ME) + 1
+    opened.find_element("css selector", ".notice button").send_keys(Keys.ENTER)
+    assert sees(opened, "Undone:")
+    assert mine(client) == sorted(ME)
     opened.get(opened.current_url + "search")
     opened.find_element("id", "text").send_keys("quiet garden" + Keys.ENTER)
     assert sees(opened, "Quiet Garden 10")
@@ -125,11 +128,32 @@ def test_a_switch_of_the_policy(opened: Any, client: Path) -> None:
     opened.get(opened.current_url + "policy")
     switch = opened.find_element("name", "takes_part")
     assert switch.aria_role == "switch"
-    assert switch.accessible_name == "This device takes part in runs"
+    assert switch.accessible_name == "This device takes part in model updates"
     switch.send_keys(" ")
     opened.find_element("css selector", "form.settings button").click()
     assert sees(opened, "takes_part = false")
     assert Policy.load(client / "policy.toml") == Policy(takes_part=False)
+
+
+def test_what_is_not_for_me_goes_and_comes_back(opened: Any, client: Path) -> None:
+    size(opened, 390)
+    first = opened.find_element("css selector", ".card .title").text
+    opened.find_element("css selector", ".card button.plain").click()
+    assert sees(opened, f"{first} is not shown any more")
+    assert first not in [each.text for each in opened.find_elements("css selector", ".title")]
+    opened.find_element("css selector", ".notice button").click()
+    assert sees(opened, "Undone:")
+    assert opened.find_element("css selector", ".card .title").text == first
+    with Store(client / "history.db") as store:
+        assert store.dislikes("me") == []
+    size(opened, WIDE)
+
+
+def test_details_are_one_click_away(opened: Any) -> None:
+    opened.get(opened.current_url + "policy")
+    assert not opened.find_element("name", "most_epsilon").is_displayed()
+    opened.find_element("tag name", "summary").click()
+    assert opened.find_element("name", "most_epsilon").is_displayed()
 
 
 def test_forgetting_waits_for_the_tick(opened: Any, client: Path) -> None:
@@ -145,9 +169,7 @@ def test_forgetting_waits_for_the_tick(opened: Any, client: Path) -> None:
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
-def test_axe_finds_nothing_serious_and_nothing_is_cut_off(
-    opened: Any, axe: str, colours: str
-) -> None:
+def test_axe_finds_nothing_and_nothing_is_cut_off(opened: Any, axe: str, colours: str) -> None:
     look_at_all(opened, axe, colours, PATHS)
 
 
@@ -171,7 +193,7 @@ def look_at_all(driver: Any, axe: str, colours: str, paths: tuple[str, ...]) -> 
         size(driver, width)
         for path in paths:
             driver.get(room + path)
-            assert serious_findings(driver, axe) == [], (path, width)
+            assert findings(driver, axe) == [], (path, width)
             wide = driver.execute_script("return document.documentElement.scrollWidth")
             assert wide <= width, (path, width)
     said = [line["message"] for line in driver.get_log("browser")]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from privirec.app import own_policy
+from privirec.app.budget import BudgetStatement, statement_of
 from privirec.app.cli.every import app
 from privirec.app.own_device import OwnDevice
 from privirec.app.pages.person import PersonSite
 from privirec.data import Dataset
 from privirec.data.catalogue import Catalogue
 from privirec.device import Device, Installed, Store, load_model
+from privirec.device.shelves import Kind, shelves
 from privirec.errors import ArtifactError, PrivirecError, UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.enrolment.folders import ClientFolder
@@ -27,6 +30,7 @@ SETTINGS = {
     "takes_part": "yes",
     "active": "yes",
     "aggregators": ["secagg+", "secagg"],
+    "level": "own",
     "most_epsilon": "20",
     "most_epsilon_per_year": "9",
     "smallest_cohort": "3",
@@ -44,8 +48,9 @@ def mine(client: Path) -> list[str]:
 
 
 def offered(visitor: Visitor) -> list[str]:
-    """Return the items that the page recommends, best first."""
-    return re.findall(r'<h2><a href="item\?id=(\d+)">', visitor.look().text)
+    """Return the items that the page recommends as the best, best first."""
+    best = visitor.look().text.partition('id="shelf-0"')[2].partition("</section>")[0]
+    return re.findall(r'class="face" href="item\?id=(\d+)"', best)
 
 
 # --- recommendations ------------------------------------------------------------------------------
@@ -62,9 +67,77 @@ def test_recommendations_are_those_of_the_command_with_titles_and_causes(
     for each in expected:
         assert each.title is not None
         assert each.title in words
-        cause, share = each.strongest(1)[0]
-        assert f"{cause.title} ({share:.0%})" in words
-    assert len(re.findall("<h2>", visitor.look("?n=50").text)) == 50
+        (cause, share), *_ = each.strongest(1)
+        assert f"{cause.title} ({share:.0%})" in visitor.look(f"item?id={each.item}").words
+    assert f"Because of {expected[0].strongest(1)[0][0].title}" in words
+    assert visitor.look("?n=50").text.count('class="face"') == 50
+
+
+def test_shelves_say_why_and_repeat_nothing(visitor: Visitor, client: Path) -> None:
+    page = visitor.look()
+    for heading in ("Best for you", "Because of", "New to you", "Hidden gems"):
+        assert heading in page.words
+    shown = re.findall(r'class="face" href="item\?id=(\d+)"', page.text)
+    assert len(shown) == len(set(shown)) > 30
+    assert not set(shown) & set(ME)
+    with Store(client / "history.db") as store:
+        device = Device(store, load_model(client / "model"))
+        groups = {shelf.kind: shelf for shelf in shelves(device, "me")}
+        people = device.people([each.item for each in groups[Kind.GEMS].items])
+        others = device.people([each.item for each in groups[Kind.BEST].items])
+    assert max(people.values()) < sum(others.values()) / len(others)
+    for shelf in groups.values():
+        scores = [each.score for each in shelf.items]
+        assert scores == sorted(scores, reverse=True)
+        if shelf.cause is not None:
+            assert all(each.strongest(1)[0][0].item == shelf.cause.item for each in shelf.items)
+
+
+def test_what_is_not_for_me_teaches_the_device_and_can_be_undone(
+    visitor: Visitor, client: Path
+) -> None:
+    first, *rest = offered(visitor)
+    answer = visitor.change("dislike", item=first, back="")
+    assert "is not shown any more, and things like it come later" in answer.words
+    assert first not in re.findall(r"item\?id=(\d+)", visitor.look("?n=50").text)
+    assert "Not for me" in visitor.look("history").words
+    with Store(client / "history.db") as store:
+        assert store.dislikes("me") == [first]
+        assert store.items("me") == sorted(ME)
+    assert "Undone" in visitor.change("undo", back="").words
+    assert offered(visitor) == [first, *rest]
+    assert visitor.change("undo").status == 400  # only once
+    visitor.change("dislike", item=first)
+    assert "may be recommended again" in visitor.change("like-again", item=first).words
+    assert offered(visitor) == [first, *rest]
+
+
+def test_adding_and_removing_can_be_undone(visitor: Visitor, client: Path) -> None:
+    first = offered(visitor)[0]
+    visitor.change("add", item=first)
+    assert "Undone" in visitor.change("undo").words
+    assert mine(client) == sorted(ME)
+    with Store(client / "history.db") as store:
+        store.add_timed([("me", ME[0], 1706702400.0)])
+    assert "31 Jan 2024" in visitor.look("history").words
+    visitor.change("forget", item=ME[0])
+    assert "Undo" in visitor.change("forget", item=ME[1]).words  # of the last change only
+    visitor.change("undo")
+    assert mine(client) == sorted(set(ME) - {ME[0]})
+    visitor.change("forget", what="history", confirm="yes")
+    assert visitor.change("undo").status == 400
+
+
+def test_a_link_leads_only_to_a_web_page(visitor: Visitor, client: Path) -> None:
+    with Store(client / "history.db") as store:
+        store.set_titles({"7": "Seven"}, {"7": "https://shop.example/7?a=<b>"})
+        store.set_titles({"8": "Eight"}, {"8": "javascript:alert(1)"})
+    page = visitor.look("item?id=7")
+    assert (
+        'href="https://shop.example/7?a=&lt;b&gt;" rel="noreferrer noopener external"' in page.text
+    )
+    assert "Open it at shop.example" in page.words
+    assert "javascript:" not in visitor.look("item?id=8").text
 
 
 def test_giving_and_taking_an_item(visitor: Visitor, client: Path) -> None:
@@ -120,7 +193,9 @@ def test_similar_items(visitor: Visitor, client: Path) -> None:
         expected = Device(store, load_model(client / "model")).similar("7")
     found = visitor.look("item?id=7")
     assert f"<h1>{title(7)}</h1>" in found.text
-    assert re.findall(r'name="item" value="(\d+)"', found.text)[1:] == [e.item for e in expected]
+    assert re.findall(r'class="face" href="item\?id=(\d+)"', found.text) == [
+        each.item for each in expected
+    ]
     assert "The model knows no item x" not in visitor.look("item?id=7").words
     assert "the model knows no item x" in visitor.look("item?id=x").words
     assert visitor.look("item").status == 200
@@ -286,6 +361,45 @@ def test_the_policy_in_words_and_switches(visitor: Visitor, client: Path) -> Non
     )
     visitor.change("policy", **SETTINGS)
     assert Policy.load(client / "policy.toml") == Policy()
+    visitor.change("policy", **(SETTINGS | {"level": "little"}))
+    little = Policy.load(client / "policy.toml")
+    assert (little.most_epsilon, little.most_epsilon_per_year) == (9.0, 4.0)
+    visitor.change("policy", **(SETTINGS | {"level": "usual"}))
+    assert Policy.load(client / "policy.toml") == Policy()
+    assert visitor.change("policy", **(SETTINGS | {"level": "all"})).status == 400
+
+
+def test_the_first_screens_have_no_technical_terms(visitor: Visitor) -> None:
+    """Test that terms of cryptographers and statisticians are one click away, in details."""
+    for path in ("", "history", "search?text=garden", "item?id=7", "left", "policy"):
+        text = re.sub(r"<details.*?</details>", "", visitor.look(path).text, flags=re.DOTALL)
+        words = re.sub(r"<[^>]*>", " ", text).lower()
+        for term in ("epsilon", "delta", "secagg", " ring", "matrix", "cohort"):
+            assert term not in words, (path, term)
+
+
+def test_the_bar_turns_amber_and_red(client: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from privirec.app.pages import person_left
+    from privirec.federated.dp.loss import Loss
+
+    def painted(share: float) -> str:
+        def spent(folder: Path) -> BudgetStatement:
+            found = statement_of(folder)
+            level = {each.setting: each.cap.mu * share**0.5 for each in found.policy.limits}
+            return replace(found, spent={name: Loss(mu, 0.0) for name, mu in level.items()})
+
+        monkeypatch.setattr(person_left, "statement_of", spent)
+        with serving(PersonSite(OwnDevice.at(client))) as server:
+            text = Visitor(server).enter().look("left").text
+        (value,) = set(re.findall(r'aria-valuenow="(\d+)"', text))
+        (level,) = set(re.findall(r'class="meter (\w+)"', text))
+        return f"{level} {value}"
+
+    assert painted(0.0) == "ok 0"
+    assert painted(0.5).startswith("ok 5")
+    assert painted(0.7).startswith("amber 7")
+    assert painted(0.95).startswith("red 9")
+    assert painted(1.0) == "red 100"
 
 
 def test_settings_that_cannot_be_change_nothing(visitor: Visitor, client: Path) -> None:
@@ -325,7 +439,7 @@ def test_the_command_says_and_changes_the_same(client: Path) -> None:
         assert done.exit_code == 0, done.exception
         return " ".join(done.stdout.split())
 
-    assert "takes part in runs that keep to what follows" in run()
+    assert "takes part in updates of models that keep to what follows" in run()
     said = run("--set", "takes_part=false", "--set", 'server="semi-honest"')
     assert "takes_part = false" in said
     assert "trusts the server" in run("--set", "server=semi-honest")

@@ -38,11 +38,14 @@ def test_a_run_with_noise_on_both_pages(federation: SmallFederation) -> None:
         answer = visitor.look("left")
     for words in (
         *("noisy-popularity", "noisy-power-step", row["run"], row["server"], "finished"),
-        *("fed.example:9443", "epsilon 4 of 20", "epsilon 4 of 9", "room for a run of epsilon"),
+        *("fed.example:9443", "epsilon 4 of 20", "epsilon 4 of 9", "% used, room for"),
         "Promised to every person: epsilon 4",
     ):
         assert words in answer.words
-    assert re.search(r'<meter min="0" max="9" value="(3\.99\d?|4)"', answer.text)
+    assert "4 times your part of a total" in answer.words or "2 times" in answer.words
+    year = next(use for use in statement_of(folder).uses if use.setting != "most_epsilon")
+    assert f'aria-valuenow="{year.percent}"' in answer.text
+    assert 20 < year.percent < 35  # (level of epsilon 4 / level of epsilon 9) squared
     with serving(OperatorSite(federation.server)) as server:
         visitor = Visitor(server).enter()
         words = visitor.look("run?name=monday").words

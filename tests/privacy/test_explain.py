@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 
 from privirec.app.cli.every import app
 from privirec.data import load_dataset
+from privirec.device import Installed
 from privirec.federated.contributions import ItemDegrees, NoiseShare, NoisyPopularity
 from privirec.federated.dp.loss import Loss
-from privirec.privacy.explain import explained
+from privirec.privacy.explain import explained, in_everyday_words
 from privirec.privacy.ledger import Ledger
-from privirec.privacy.worth import at_least
+from privirec.privacy.worth import at_least, worth
 from privirec.runtime.run import run
 from privirec.runtime.spec import RunSpec
 
@@ -62,7 +63,7 @@ def test_a_federation_with_noise_is_promised_epsilon() -> None:
     assert f"epsilon {ledger.epsilon():.3g} at delta 1e-06" in said
     replacing = ledger.loss().epsilon_replacing(1e-6)
     assert f"({at_least(replacing)} for replacing one history by another)" in said
-    assert "if it is anything at all and no more than 5% of the clients work for it" in said
+    assert "even if it lies, as long as no more than 5% of the clients work for it" in said
     for lost in federation:
         explained({"ledger": ledger.as_rows(), "federation": federation | {lost: None}})
     for lost in spec:
@@ -105,22 +106,56 @@ def test_odd_words_in_a_manifest_promise_nothing(place: str, odd: object) -> Non
     said = " ".join(explained({"ledger": [row], "federation": federation}))
     if place not in ("entries", "noise.scale") and (place, odd) != ("noise", {}):
         assert "Promised to every person" not in said
+    plain = " ".join(in_everyday_words({"ledger": [row], "federation": federation}))
+    assert ("Promised to every person" in plain) == ("Promised to every person" in said)
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "plain", "details"),
     [
-        (RunSpec.of(model="gf-cf", rank=4), "can give some of them away"),
-        (RunSpec.of("privirec-k", model="gf-cf", rank=4), "These sums are exact"),
-        (RunSpec.of("protected"), "drawn from a seed"),
+        (RunSpec.of(model="gf-cf", rank=4), "can give some of them away", "some of them away"),
+        (
+            RunSpec.of("privirec-k", model="gf-cf", rank=4),
+            "Histories can be computed from totals without noise",
+            "These sums are exact",
+        ),
+        (RunSpec.of("protected"), "drawn from a seed", "drawn from a seed"),
     ],
 )
-def test_saved_models_are_explained(tmp_path: Path, spec: RunSpec, words: str) -> None:
+def test_saved_models_are_explained(
+    tmp_path: Path, spec: RunSpec, plain: str, details: str
+) -> None:
     result = run(load_dataset("synthetic:200x30"), spec)
     saved = result.recommender.save(tmp_path / "model", result.manifest())
-    done = CliRunner().invoke(app, ["explain-privacy", str(saved)])
-    assert done.exit_code == 0, done.output
-    assert words in done.output.replace("\n", " ")
+    Installed(tmp_path / "installed").install(saved)
+    for words, more in ((plain, ()), (details, ("--details",))):
+        for folder in (saved, tmp_path / "installed"):
+            done = CliRunner().invoke(app, ["explain-privacy", str(folder), *more])
+            assert done.exit_code == 0, done.output
+            said = " ".join(done.output.split())
+            assert words in said
+            terms = [term for term in ("epsilon", "secagg", "ring of") if term in said]
+            assert not terms or more or (terms == ["epsilon"] and "--details" in said)
+
+
+def test_everyday_words_name_the_same_promise() -> None:
+    ledger = Ledger()
+    ledger.add_sum(popularity())
+    spec = {"aggregator": "secagg+", "server": "active", "corrupt_share": 0.05}
+    manifest = {
+        "ledger": ledger.as_rows(),
+        "federation": {"clients": 9, "cohort": 8, "spec": spec},
+    }
+    said = " ".join(in_everyday_words(manifest))
+    assert worth(ledger.loss()) in said
+    assert worth(ledger.loss()) in " ".join(explained(manifest))
+    assert "8 of 9 devices" in said
+    assert "even if it lies, as long as no more than 5% of the devices work for it" in said
+    spec["server"] = "semi-honest"
+    assert "as long as it keeps to the protocol" in " ".join(in_everyday_words(manifest))
+    spec["aggregator"] = "none"
+    assert "saw what each device sent" in " ".join(in_everyday_words(manifest))
+    assert "nothing is promised" in " ".join(in_everyday_words({}))
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:

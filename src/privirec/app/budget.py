@@ -24,6 +24,17 @@ from privirec.runtime.node.memory import TakenPart
 
 
 @dataclass(frozen=True)
+class LimitUse:
+    """Use of one limit of the policy, in terms of updates of the usual size."""
+
+    setting: str
+    percent: int
+    """Part of the budget that was used, rounded up."""
+    updates: int
+    """Number of further updates that the limit admits."""
+
+
+@dataclass(frozen=True)
 class BudgetStatement:
     """A client's account in a form for its owner."""
 
@@ -44,6 +55,18 @@ class BudgetStatement:
     """Runs in which the server made an impossible claim, with that claim."""
 
     @property
+    def uses(self) -> list[LimitUse]:
+        """How far each limit is used; budgets add up in squares of levels."""
+        found = []
+        for limit in self.policy.limits:
+            left, whole = self.spent[limit.setting].left(limit.cap), limit.cap.mu
+            share = 0.0 if math.isinf(whole) else 1 - (left / whole) ** 2
+            percent = math.ceil(100 * share) if self.is_whole else 100
+            updates = self.totals["runs"][limit.when] if self.is_whole else 0
+            found.append(LimitUse(limit.setting, min(max(percent, 0), 100), updates))
+        return found
+
+    @property
     def warnings(self) -> list[str]:
         said = []
         if not self.is_whole:
@@ -53,8 +76,8 @@ class BudgetStatement:
             )
         if self.exact:
             said.append(
-                f"{self.exact} sums were exact: nothing bounds what they tell, so there is no "
-                "epsilon for all together. What follows is of the sums with noise alone."
+                f"{self.exact} sums had no noise. Nothing limits what such sums give away, so no "
+                "figure covers everything. What follows is about the sums with noise alone."
             )
         return said
 
@@ -79,19 +102,23 @@ class BudgetStatement:
         return [*said, self._room_in_words()]
 
     def _room_in_words(self) -> str:
+        return f"{self.room_in_words()} ({self.usual_update})."
+
+    @property
+    def usual_update(self) -> str:
+        return f"an update of the usual size has epsilon {DEFAULT_EPSILON:g}"
+
+    def room_in_words(self) -> str:
+        """Return how many more updates fit, or from when on one does; without a full stop."""
         if not self.is_whole:
-            return "There is no room for another run."
-        room, usual = self.totals["room"], f"epsilon {DEFAULT_EPSILON:g}"
-        if room >= DEFAULT_EPSILON:
-            runs = " and ".join(f"{n} {when}" for when, n in self.totals["runs"].items())
-            return (
-                f"There is room for a run of epsilon {room:g} now, or for more runs of {usual} one "
-                f"after the other: {runs}."
-            )
-        now = f"There is room for a run of epsilon {room:g}" if room else "There is no room"
+            return "There is no room for another update"
+        if self.totals["room"] >= DEFAULT_EPSILON:
+            runs = " and ".join(f"{n:,} {when}" for when, n in self.totals["runs"].items())
+            return f"There is room for more updates of the usual size: {runs}"
         again = self.totals["room_returns"]
-        later = f"from {again} on for one of {usual}" if again else f"never again for {usual}"
-        return f"{now} now, and {later}."
+        if not again:
+            return "There is no room for another update of the usual size, and none returns"
+        return f"There is no room for an update of the usual size now; there is from {again} on"
 
 
 def statement_of(folder: Path) -> BudgetStatement:

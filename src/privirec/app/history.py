@@ -62,8 +62,8 @@ def used_by_runs(summary: Summary) -> list[str]:
     else:
         state = "used" if run.finished else "is using or began to use"
         said = [
-            f"Run {run.run} (begun {run.begun}) {state} {counted(run.interactions)}; "
-            f"waiting for a later run: {summary.waiting:,}."
+            f"Run {run.run[:8]} of {run.begun[:10]} {state} {counted(run.interactions)}; "
+            f"waiting for a later one: {summary.waiting:,}."
         ]
     if summary.pending_forgets:
         said.append(_until_next_run(summary.pending_forgets))

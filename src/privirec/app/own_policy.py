@@ -16,8 +16,10 @@ from pydantic import ValidationError
 from privirec.durable import write_whole
 from privirec.errors import UsageError
 from privirec.federated.contributions import REGISTRY, Contribution
+from privirec.federated.programs.calibration import Promise
+from privirec.federated.programs.protected import DEFAULT_EPSILON
 from privirec.privacy.policy import Policy
-from privirec.privacy.worth import worth
+from privirec.privacy.worth import right_guesses, worth
 from privirec.rows import as_bytes
 from privirec.secagg import Guarantee, ServerModel, protocol, protocol_names
 
@@ -60,42 +62,94 @@ def in_words(policy: Policy) -> list[str]:
             "This device takes part in nothing. It recommends from the model that it has.",
             *("If taking part is switched on again: " + each for each in _terms(policy)),
         ]
-    return ["This device takes part in runs that keep to what follows.", *_terms(policy)]
+    return [
+        "This device takes part in updates of models that keep to what follows.",
+        *_terms(policy),
+    ]
 
 
 def _terms(policy: Policy) -> list[str]:
     open_to = [choice for choice in ways_to_sum() if choice.name in policy.aggregators]
-    unsafe = [choice for choice in open_to if not choice.is_safe]
-    said = [
-        *(
-            f"Sums with noise may tell at most epsilon {limit.epsilon:g} about a person, all of "
-            f"them together {limit.when}. {worth(limit.cap, 'your')}"
-            for limit in policy.limits
-        ),
-        "It is in no exact sum: nothing bounds what those tell."
-        if not policy.computations
-        else "It is also in these exact sums, and nothing bounds what they tell: "
-        f"{', '.join(policy.computations)}.",
-        f"Its part of a sum is hidden by {' or '.join(policy.aggregators)}."
-        if open_to and not unsafe
-        else "It agrees to no way to sum, so it is in none."
-        if not open_to
-        else f"It agrees to {', '.join(choice.name for choice in unsafe)}: there the server sees "
-        "what this device sends.",
-        "Its part stays hidden even from a server that lies, if no more than "
-        f"{policy.corrupt_share:.0%} of the clients work for it."
+    unsafe = [choice.name for choice in open_to if not choice.is_safe]
+    said = [_allowance(policy)]
+    if policy.computations:
+        said.append(
+            "It also takes part in updates without noise, which can give histories away: "
+            f"{', '.join(policy.computations)}."
+        )
+    else:
+        said.append("It takes no part in updates without noise, because they give histories away.")
+    if not open_to:
+        said.append("It agrees to no way to send its part, so it takes part in nothing.")
+    elif unsafe:
+        said.append(f"It agrees to ways in which a server sees what it sends: {', '.join(unsafe)}.")
+    else:
+        said.append("A server sees only totals of many devices, never what this one sends.")
+    said.append(
+        "That holds even for a server that lies, as long as no more than "
+        f"{policy.corrupt_share:.0%} of the devices work for it."
         if policy.server == ServerModel.ACTIVE
-        else "It trusts the server to keep to the protocol; one that lies could see its part.",
-        f"A sum has at least {policy.smallest_cohort} clients, and an exact one at least "
-        f"{policy.fewest_other_people} people of other clients.",
-        f"All exact runs of {policy.days_between_changes} days use one history, so that no change "
-        "shows by itself."
-        if policy.days_between_changes
-        else "Exact runs use the history of the day, so a change can show.",
-        f"One run sends at most {as_bytes(policy.most_bytes_up)}, receives at most "
-        f"{as_bytes(policy.most_bytes_down)}, and has at most {policy.most_sums} sums.",
-    ]
+        else "It trusts the server to keep to the rules; one that lies could see what it sends."
+    )
+    said.append(
+        f"At least {policy.smallest_cohort} devices are in a total. One update sends at most "
+        f"{as_bytes(policy.most_bytes_up)} and receives at most {as_bytes(policy.most_bytes_down)}."
+    )
     return said
+
+
+def _allowance(policy: Policy) -> str:
+    """Return sentences on the budget, and what it is worth when it is used up."""
+    life, year = policy.limits
+    updates = [f"{each.runs(usual_level(policy)):,}" for each in (year, life)]
+    return (
+        f"Models may learn about you from about {updates[0]} updates of the usual size within a "
+        f"year, and {updates[1]} in all. {worth(year.cap, 'your')} That is after a whole year's; "
+        f"after all of them at most {right_guesses(life.cap)} of 100."
+    )
+
+
+def allowance_in_short(policy: Policy) -> str:
+    """Return the budget of a year in a few words."""
+    _, year = policy.limits
+    return (
+        f"About {year.runs(usual_level(policy)):,} updates of the usual size a year; a guess about "
+        f"you is then right in at most {right_guesses(year.cap)} of 100 cases."
+    )
+
+
+def usual_level(policy: Policy) -> float:
+    """Return the level of a run with the default epsilon."""
+    return Promise(DEFAULT_EPSILON, policy.delta, 1, 1).mu
+
+
+@dataclass(frozen=True)
+class Level:
+    """A choice of both limits in one step."""
+
+    name: str
+    title: str
+    in_life: float
+    per_year: float
+
+    def of(self, policy: Policy) -> Policy:
+        return changed(
+            policy, {"most_epsilon": self.in_life, "most_epsilon_per_year": self.per_year}
+        )
+
+    def fits(self, policy: Policy) -> bool:
+        return (policy.most_epsilon, policy.most_epsilon_per_year) == (self.in_life, self.per_year)
+
+
+LEVELS = (
+    Level("little", "As little as is useful", in_life=9.0, per_year=4.0),
+    Level(
+        "usual",
+        "As usual",
+        in_life=Policy().most_epsilon,
+        per_year=Policy().most_epsilon_per_year,
+    ),
+)
 
 
 def changed(policy: Policy, changes: Mapping[str, Any]) -> Policy:

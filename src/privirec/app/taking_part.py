@@ -27,7 +27,7 @@ def check(folder: Path, server: str | None = None) -> None:
     _check_certificate(folder)
     if address := server or home.settings.server:
         check_address(address)
-        _say(f"Its server, {address}, was not asked: without --check the client connects to it.")
+        _say(f"Its server is {address}. To connect to it, give the command without --check.")
     else:
         _warn(f"No server is known yet: {_joining(folder)}")
     found, unknown = home.histories().preview(read_catalogue(folder / "catalogue.txt"))

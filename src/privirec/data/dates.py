@@ -173,5 +173,6 @@ def _of_zone(text: str) -> timedelta | None:
 
 
 def in_words(seconds: float) -> str:
-    """Return a time as a day in ISO 8601."""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
+    """Return the day of a time, such as 31 Jan 2024."""
+    day = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    return f"{day.day} {_MONTHS[day.month - 1].capitalize()} {day.year}"

@@ -18,10 +18,13 @@ from privirec.device.titles import clean_title
 from privirec.errors import DataError, DataWarning, UsageError
 from privirec.models import Recommender
 
+DISLIKE = 0.5
+"""Share of the best score that an item loses if it is most like one of no interest."""
+
 
 @dataclass(frozen=True)
 class Cause:
-    """An item of the user's history and its contribution to a score."""
+    """An item of the user's history, or one of no interest, and its contribution to a score."""
 
     item: str
     title: str | None
@@ -34,7 +37,10 @@ class Recommendation:
     title: str | None
     score: float
     because: tuple[Cause, ...] = ()
-    """All items of the history, the strongest first, if requested; they add up to the score."""
+    """All items of the history and those of no interest, the strongest first, if requested.
+
+    Their contributions add up to the score.
+    """
 
     def strongest(self, n: int) -> list[tuple[Cause, float]]:
         """Return the items with the largest positive contributions, and their shares.
@@ -91,7 +97,10 @@ class Device:
         include_seen: bool = False,
         explain: bool = False,
     ) -> list[Recommendation]:
-        """Return the n best items for a user of the store, best first."""
+        """Return the n best items for a user of the store, best first.
+
+        Items of no interest are left out, and items like them come later.
+        """
         name = self.user(user)
         found, ignored = self.store.interactions(self.catalogue, name)
         if not found.n_interactions:
@@ -106,17 +115,70 @@ class Device:
                 stacklevel=2,
             )
         history = found.matrix
-        (columns,), (scores,) = self.model.best_columns(history, n, include_seen=include_seen)
-        columns, scores = columns[columns >= 0], scores[columns >= 0]
-        parts = self.model.contributions(history.indices, columns) if explain else None
+        named = history.indices
+        dislikes = np.setdiff1d(self.catalogue.columns(self.store.dislikes(name)), [-1, *named])
+        if len(dislikes):
+            columns, scores, less = self._away_from(dislikes, history, n, include_seen)
+            named = np.concatenate([named, dislikes])
+        else:
+            (columns,), (scores,) = self.model.best_columns(history, n, include_seen=include_seen)
+            columns, scores = columns[columns >= 0], scores[columns >= 0]
+            less = np.zeros((0, len(columns)))
+        parts = None
+        if explain:
+            parts = np.vstack([self.model.contributions(history.indices, columns), -less])
         return [
             self._recommendation(
-                column, score, history.indices, None if parts is None else parts[:, position]
+                column, score, named, None if parts is None else parts[:, position]
             )
             for position, (column, score) in enumerate(
                 zip(columns.tolist(), scores.tolist(), strict=True)
             )
         ]
+
+    def _away_from(
+        self, dislikes: NDArray, history: sp.csr_array, n: int, include_seen: bool
+    ) -> tuple[NDArray, NDArray, NDArray]:
+        """Return the best columns, their scores, and what each disliked item takes off them.
+
+        The item that is most like a disliked one loses `DISLIKE` of the best score, and others in
+        proportion. Of several disliked items the nearest counts.
+        """
+        scores = self.model.score(history)[0].astype(np.float64)
+        out = dislikes if include_seen else np.concatenate([dislikes, history.indices])
+        rest = np.setdiff1d(np.arange(len(scores)), out)
+        alike = np.zeros((len(dislikes), len(scores)))
+        for at, column in enumerate(dislikes.tolist()):
+            alone = sp.csr_array(([1.0], ([0], [column])), shape=history.shape)
+            near = np.maximum(self.model.score(alone)[0], 0)
+            near[column] = 0
+            alike[at] = near / (near.max() or 1)
+        nearest = alike.argmax(axis=0)
+        less = np.zeros_like(alike)
+        least = DISLIKE * max(scores[rest].max(initial=0), 0)
+        less[nearest, np.arange(len(scores))] = least * alike.max(axis=0)
+        after = scores - less.sum(axis=0)
+        columns = rest[np.lexsort((rest, -after[rest]))][:n]
+        return columns, after[columns], less[:, columns]
+
+    def people(self, items: Iterable[str]) -> dict[str, float]:
+        """Return how many people have each item, as the model knows it."""
+        names = list(items)
+        degrees = self.model.components.item_degrees
+        return {
+            name: float(degrees[at])
+            for name, at in zip(names, self.catalogue.columns(names).tolist(), strict=True)
+        }
+
+    def why(self, item: str, user: object | None = None) -> Recommendation | None:
+        """Return an item with its score for a user and the reasons; None without a history."""
+        found, _ = self.store.interactions(self.catalogue, self.user(user))
+        column = self.catalogue.column(item)
+        if column is None or not found.n_interactions:
+            return None
+        history = found.matrix
+        parts = self.model.contributions(history.indices, np.array([column]))[:, 0]
+        return self._recommendation(column, float(parts.sum()), history.indices, parts)
 
     def similar(self, item: object, n: int = 10) -> list[Recommendation]:
         """Return the n items that the filters score highest for a history of this item alone."""

@@ -22,6 +22,68 @@ def explained(manifest: Mapping[str, Any]) -> list[str]:
     return list(_sentences(manifest))
 
 
+def in_everyday_words(manifest: Mapping[str, Any]) -> list[str]:
+    """Return a few sentences without technical terms; they promise nothing that `explained` does
+    not."""
+    return list(_everyday(manifest))
+
+
+def _everyday(manifest: Mapping[str, Any]) -> Iterator[str]:
+    federation = manifest.get("federation")
+    sums = [row for row in _rows(manifest) if row.get("entries")]
+    if isinstance(federation, Mapping):
+        yield (
+            f"Learned from {federation.get('cohort')} of {federation.get('clients')} devices and "
+            "shops. Their histories stayed with them."
+        )
+        yield from _seen_by_server(federation)
+    elif sums:
+        yield "Computed in one place, which held all histories and saw everything."
+    if not isinstance(manifest.get("ledger"), list):
+        yield "The file does not say where this model comes from, so nothing is promised."
+        return
+    if not sums:
+        yield (
+            "Computed from histories in one place, without noise. Such a model can give some of "
+            "them away; nothing limits how much."
+        )
+        return
+    noisy = all(isinstance(row.get("noise"), Mapping) for row in sums)
+    some = "1 total" if len(sums) == 1 else f"{len(sums)} totals"
+    yield f"{some} became known, {'blurred by noise' if noisy else 'without noise'}."
+    opened = _together(sums)
+    if opened is not None:
+        yield (
+            "Promised to every person: nobody who sees these totals, this model or anything made "
+            "from it can tell better than this whether the person's history was used. "
+            f"{worth(opened[0])} Who took part is public."
+        )
+    elif not noisy:
+        yield f"{NOTHING} Histories can be computed from totals without noise."
+    elif any(_loss(row) for row in sums):
+        yield f"{NOTHING} There is too little noise."
+    else:
+        yield SIMULATED
+
+
+def _seen_by_server(federation: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence on what the server saw of a single client."""
+    spec = federation.get("spec")
+    if not isinstance(spec, Mapping) or spec.get("aggregator") not in protocol_names():
+        return
+    promised = protocol(str(spec["aggregator"])).guarantee
+    if promised is Guarantee.CRYPTOGRAPHIC and "server" in spec:
+        yield (
+            "The server saw only totals and never what a single device sent, "
+            f"{_server(str(spec['server']))} no more than "
+            f"{_number(spec.get('corrupt_share')) or 0:.0%} of the devices work for it."
+        )
+    elif promised is Guarantee.NONE:
+        yield "The server saw what each device sent."
+    elif promised is Guarantee.STATISTICAL:
+        yield "The server saw what each device sent, blurred by noise."
+
+
 def losses(manifest: Mapping[str, Any]) -> list[Loss] | None:
     """Return the loss of each sum, or None if one of them is unbounded."""
     found = [_loss(row) for row in _rows(manifest) if row.get("entries")]
@@ -61,7 +123,7 @@ def _sentences(manifest: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(federation, Mapping):
         yield (
             "Each client keeps a record of all runs that it was in, with any server: privirec "
-            "budget."
+            "client budget."
         )
 
 
@@ -82,7 +144,7 @@ def _of_federation(federation: Mapping[str, Any]) -> Iterator[str]:
         sentence = f"Summed by {name}: {promised.value}"
         if promised is Guarantee.CRYPTOGRAPHIC and "server" in spec:
             sentence += (
-                f", if it is {_server(str(spec['server']))} and no more than "
+                f", {_server(str(spec['server']))} no more than "
                 f"{_number(spec.get('corrupt_share')) or 0:.0%} of the clients work for it"
             )
             if bits := _number(spec.get("security_bits")):
@@ -91,7 +153,9 @@ def _of_federation(federation: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _server(model: str) -> str:
-    return "anything at all" if model == "active" else "honest in following the protocol"
+    if model == "active":
+        return "even if it lies, as long as"
+    return "as long as it keeps to the protocol and"
 
 
 def _number(value: object) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import Any
+from typing import Any, ClassVar
 
 from privirec.app.pages.web import PageRequest, Response, Site
 from privirec.rows import as_text
@@ -66,6 +66,10 @@ class FramedSite(Site):
     links: Sequence[tuple[str, str]] = ()
     """(path, name) of the pages that every page links to."""
     footer = ""
+    kind = ""
+    """Class of the page's style."""
+    icons: ClassVar[Mapping[str, str]] = {}
+    """Fragments with the icons of links, by path."""
 
     def __init__(self, templates: str, where: str) -> None:
         super().__init__()
@@ -83,23 +87,36 @@ class FramedSite(Site):
         """Return a complete page; `failure` describes an error in one sentence."""
         fill = self.fill
         notice = request.session.take_notice()
+        action = self.action(request) if notice else None
         body = fill(
             "frame",
+            kind=self.kind,
             title=title,
             where=self._where,
             script=fill("script", name=self.script) if self.script else None,
             links=[
-                fill("link_here" if path == request.path else "link", path=path or "./", name=name)
+                fill(
+                    "link_here" if path == request.path else "link",
+                    path=path or "./",
+                    name=name,
+                    icon=fill(self.icons[path]) if path in self.icons else None,
+                )
                 for path, name in self.links
             ],
             notice=[
                 fill("failure", sentences=self.sentences([failure])) if failure else None,
-                fill("notice", sentences=self.sentences(notice.split("\n"))) if notice else None,
+                fill("notice", sentences=self.sentences(notice.split("\n")), action=action)
+                if notice
+                else None,
             ],
             content=content,
             footer=self.footer,
         )
         return Response(body.encode(), status=status)
+
+    def action(self, request: PageRequest) -> Html | None:
+        """Return a form that stands beside a notice, for example to undo."""
+        return None
 
     def failed(self, request: PageRequest, status: int, sentence: str) -> Response:
         return self.page(request, "This did not work", failure=sentence, status=status)

@@ -21,6 +21,7 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 MOST_SESSIONS = 8
 """Browsers with a session at a time; a further one ends the oldest session."""
@@ -45,6 +46,8 @@ class Session:
     """Warnings raised while handling requests, shown with the notice."""
     notice: str = ""
     """Message at the top of the next page."""
+    undo: dict[str, Any] = field(default_factory=dict, repr=False)
+    """Last change that can be undone; empty if there is none."""
 
     def take_notice(self) -> str:
         found, self.notice = "\n".join(filter(None, [self.notice, *self.warned])), ""

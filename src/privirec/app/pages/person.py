@@ -6,58 +6,38 @@ makes no network requests, and no script runs in the browser.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from privirec.app import own_policy
-from privirec.app.budget import BudgetStatement, statement_of
 from privirec.app.history import counted, forgetting, only_user, used_by_runs
 from privirec.app.own_device import OwnDevice
+from privirec.app.pages.covers import cover
 from privirec.app.pages.frame import FramedSite, Html
+from privirec.app.pages.person_left import WhatLeft
+from privirec.app.pages.person_policy import OwnRules
 from privirec.app.pages.web import PageRequest, Response, see
-from privirec.device import Recommendation, find_items
+from privirec.data.dates import in_words as day_of
+from privirec.device import Recommendation, Store, find_items
+from privirec.device.shelves import Kind, Shelf, shelves
 from privirec.device.titles import clean_title
 from privirec.errors import ArtifactError, DataError, UsageError
-from privirec.models.artifact import read_manifest
-from privirec.privacy.explain import explained
-from privirec.privacy.policy import Policy
-from privirec.privacy.worth import at_least
-from privirec.runtime.enrolment.folders import ClientFolder
-from privirec.secagg import ServerModel
 
-FEW, MANY = 10, 50
-"""Numbers of recommendations shown at first, and on request."""
-NAMED = 3
+MANY = 50
+"""Number of recommendations shown at once, on request."""
+NAMED = 2
 """Number of history items that each recommendation names."""
+REASONS = 5
+"""Number of reasons on the page of an item."""
 AT_ONCE = 100
 """Number of history items per page."""
 MOST_FOUND = 30
-MEGABYTE = 1_000_000
 
-_RUNS = [
-    ("at", "when (UTC)"),
-    ("run", "run"),
-    ("computed", "what was computed"),
-    ("sums", "sums"),
-    ("bytes_up", "sent"),
-    ("bytes_down", "received"),
-    ("epsilon", "epsilon"),
-    ("epsilon_replacing", "for replacing"),
-    ("server", "server's key"),
-    ("state", "how it ended"),
-]
-_NUMBERS = {
-    "most_epsilon": "Most epsilon for as long as this device takes part",
-    "most_epsilon_per_year": "Most epsilon within any 365 days",
-}
-_LIMITS = {
-    "smallest_cohort": "Fewest clients in a sum",
-    "fewest_other_people": "Fewest other people in an exact sum",
-    "days_between_changes": "Days for which exact runs use one history",
-    "most_bytes_up": "Most megabytes that a run sends",
-    "most_bytes_down": "Most megabytes that a run receives",
+_HEADINGS = {
+    Kind.BEST: ("Best for you", ""),
+    Kind.NEW: ("New to you", "unlike any single thing in your history"),
+    Kind.GEMS: ("Hidden gems", "few people have these"),
 }
 
 
@@ -67,61 +47,110 @@ class PersonSite(FramedSite):
         ("history", "My history"),
         ("search", "Search"),
         ("left", "What left"),
-        ("policy", "My policy"),
+        ("policy", "My rules"),
     )
+    icons: ClassVar[Mapping[str, str]] = {
+        "": "icon_for_you",
+        "history": "icon_history",
+        "search": "icon_search",
+        "left": "icon_left",
+        "policy": "icon_policy",
+    }
+    kind = "person"
     footer = (
         "This page is served by your own device, to this device only. Viewing it, searching and "
         "recommending send nothing to other machines."
     )
 
     def __init__(self, device: OwnDevice) -> None:
-        super().__init__("person.html", f"on {(device.client or device.store_file).name}")
+        super().__init__("person.html", "on this device")
         self._device = device
+        left, rules = WhatLeft(self, device), OwnRules(self, device)
         self.pages |= {
             "": self._for_you,
             "history": self._history,
             "search": self._search,
             "item": self._item,
-            "left": self._left,
-            "policy": self._policy,
+            "left": left.page,
+            "policy": rules.page,
             "forget": self._confirm_forgetting,
             "export.csv": self._export,
         }
-        self.changes |= {"add": self._add, "forget": self._forget, "policy": self._save_policy}
+        self.changes |= {
+            "add": self._add,
+            "forget": self._forget,
+            "dislike": self._dislike,
+            "like-again": self._like_again,
+            "undo": self._undo,
+            "policy": rules.save,
+        }
+
+    def action(self, request: PageRequest) -> Html | None:
+        if not request.session.undo:
+            return None
+        return self.fill("undo", csrf=request.session.csrf, back=_here(request))
 
     # --- viewing ----------------------------------------------------------------------------------
 
     def _for_you(self, request: PageRequest) -> Response:
-        n = MANY if request.asked("n") == str(MANY) else FEW
-        found: list[Recommendation] = []
-        empty = ""
+        all_at_once = request.asked("n") == str(MANY)
         with self._device.store() as store:
             user = only_user(store, self._device.user)
             if not store.items(user):
-                empty = "Your history is empty. Search for something that you know, and add it."
-            elif not self._device.has_model:
-                empty = (
-                    "No model is on this device yet. It comes with the first run that this device "
-                    "takes part in; a saved one can be named with --artifact."
-                )
-            else:
-                try:
-                    found = self._device.recommending(store).recommend(user, n, explain=True)
-                except (ArtifactError, DataError) as error:
-                    return self.page(request, "For you", failure=str(error))
-        more = self.fill("more", n=MANY) if len(found) == FEW else None
-        cards = [self._card(request, each) for each in found]
-        told = self.sentences([empty] if empty else [])
-        content = self.fill("for_you", empty=told, cards=cards, more=more) if found else told
-        return self.page(request, "For you", content)
+                return self.page(request, "For you", self._without_history())
+            if not self._device.has_model:
+                return self.page(request, "For you", self._without_model(store))
+            try:
+                device = self._device.recommending(store)
+                if all_at_once:
+                    found = device.recommend(user, MANY, explain=True)
+                    cards = [self._card(request, each) for each in found]
+                    content = [self.fill("grid", cards=cards), self.fill("fewer")]
+                    return self.page(request, "For you", content)
+                groups = shelves(device, user)
+            except (ArtifactError, DataError) as error:
+                return self.page(request, "For you", failure=str(error))
+        content = [self._shelf(request, each, at) for at, each in enumerate(groups)]
+        return self.page(request, "For you", content, self.fill("more", n=MANY))
+
+    def _without_history(self) -> Html:
+        search = Html('<a class="button" href="search">Search</a>')
+        export = Html('<a class="button plain" href="history">Add an export</a>')
+        return self.fill(
+            "empty",
+            covers=[cover(name, name) for name in ("Your", "History", "Here")],
+            heading="Your history is empty",
+            text="Add a few things that you like, or the export of a service such as Netflix or "
+            "Spotify. They stay on this device.",
+            buttons=[search, export],
+        )
+
+    def _without_model(self, store: Store) -> Html:
+        return self.fill(
+            "empty",
+            covers=[cover(each, store.title(each)) for each in store.items(self._user(store))[:3]],
+            heading="No model is on this device yet",
+            text="It comes with the first update that this device takes part in; a saved one can "
+            "be named with --artifact.",
+            buttons=None,
+        )
+
+    def _user(self, store: Store) -> str:
+        return only_user(store, self._device.user)
 
     def _history(self, request: PageRequest) -> Response:
         with self._device.store() as store:
-            user = only_user(store, self._device.user)
-            items = store.items(user)
+            user = self._user(store)
+            items = store.latest(user)
             first = _whole(request.asked("from", "0"), 0, max(len(items) - 1, 0))
-            shown = items[first : first + AT_ONCE]
-            rows = [self._line(request, item, store.title(item), have=True) for item in shown]
+            rows = [
+                self._line(request, item, store.title(item), have=True, when=when)
+                for item, when in items[first : first + AT_ONCE]
+            ]
+            refused = [
+                self._line(request, item, store.title(item), kind="like_again")
+                for item in store.dislikes(user)
+            ]
             used = used_by_runs(store.summary()) if items else []
         turn = [
             self.fill("page_link", first=at, name=name)
@@ -137,6 +166,19 @@ class PersonSite(FramedSite):
             self.sentences([f"{_items(len(items))}, on this device only."]),
             self.fill("items", rows=rows) if rows else None,
             self.fill("pages", links=turn) if turn else None,
+            self.fill(
+                "section",
+                id="refused",
+                heading="Not for me",
+                content=[
+                    self.sentences(
+                        ["This teaches only your device, and never leaves it, in no update."]
+                    ),
+                    self.fill("items", rows=refused),
+                ],
+            )
+            if refused
+            else None,
             self.sentences(used),
             self.fill("history_end") if items else None,
         )
@@ -145,8 +187,10 @@ class PersonSite(FramedSite):
         text = clean_title(request.asked("text"))[:200]
         with self._device.store() as store:
             found = find_items(store, self._device.items(store), text, MOST_FOUND)
-            mine = set(store.items(only_user(store, self._device.user)))
-        rows = [self._line(request, each.item, each.title, each.item in mine) for each in found]
+            mine = set(store.items(self._user(store)))
+        rows = [
+            self._line(request, each.item, each.title, have=each.item in mine) for each in found
+        ]
         told: list[object] = []
         if found:
             many = f"The first {MOST_FOUND}" if len(found) == MOST_FOUND else _items(len(found))
@@ -160,115 +204,53 @@ class PersonSite(FramedSite):
 
     def _item(self, request: PageRequest) -> Response:
         item = request.asked("id")
+        found: list[Recommendation] = []
+        why: Recommendation | None = None
+        failure = ""
         with self._device.store() as store:
-            title = store.title(item)
-            mine = set(store.items(only_user(store, self._device.user)))
-            found: list[Recommendation] = []
-            failure = ""
+            title, link = store.title(item), store.link(item)
+            user = self._user(store)
+            have, refused = item in store.items(user), item in store.dislikes(user)
             try:
-                found = self._device.recommending(store).similar(item)
+                device = self._device.recommending(store)
+                found = device.similar(item)
+                why = None if have else device.why(item, user)
             except (ArtifactError, DataError) as error:
                 failure = str(error)
-        rows = [self._line(request, each.item, each.title, each.item in mine) for each in found]
-        own = self._line(request, item, title, item in mine)
-        similar = self.fill(
-            "section", id="similar", heading="Similar items", content=self.fill("items", rows=rows)
+        name = title or item
+        own = self.fill(
+            "product",
+            name=name or "No item",
+            cover=cover(item, title),
+            id=item if title else None,
+            link=self.fill("web_page", link=link, host=urlsplit(link).hostname) if link else None,
+            buttons=[
+                self._button("take" if have else "give", request, item, name),
+                None
+                if have
+                else self._button(
+                    "like_again" if refused else "dislike", request, item, name, "plain"
+                ),
+            ],
+            why=self._reasons(why) if why else None,
         )
+        cards = [self._card(request, each, why=False) for each in found]
+        similar = self.fill("shelf", id="similar", heading="Similar", note=None, cards=cards)
         return self.page(
-            request,
-            title or item or "No item",
-            self.fill("items", rows=[own]),
-            similar if found else None,
-            failure=failure,
+            request, name or "No item", own, similar if found else None, failure=failure
         )
 
-    def _left(self, request: PageRequest) -> Response:
-        parts: list[object] = []
-        if self._device.client is None:
-            parts = [
-                self.sentences(
-                    [
-                        "This device is in no federation: nothing of the history leaves it. For a "
-                        "page with budget and policy, name a client's folder: privirec device page "
-                        "CLIENT."
-                    ]
-                )
-            ]
-        else:
-            parts = self._account(self._device.client)
-        if self._device.has_model:
-            said = explained(read_manifest(self._device.artifact)[1])
-            parts.append(
-                self.fill(
-                    "section",
-                    id="model",
-                    heading="What the model on this device was made from",
-                    content=self.points(clean_title(each) for each in said),
-                )
+    def _reasons(self, why: Recommendation) -> Html | None:
+        reasons = [
+            self.fill(
+                "reason",
+                name=cause.title or cause.item,
+                share=f"{share:.0%}",
+                bar=self.fill("bar", percent=f"{100 * share:.1f}"),
             )
-        return self.page(request, "What left this device", *parts)
-
-    def _account(self, client: Path) -> list[object]:
-        """Return the server, the runs and the budget of a client."""
-        found = statement_of(client)
-        home = ClientFolder(client)
-        if home.has_joined:
-            settings = home.settings
-            server = (
-                f"Server: {settings.server or 'not named yet'}, of the operator with key "
-                f"{settings.operator[:16]}."
-            )
-        else:
-            server = "This device has not joined a federation yet."
-        runs = (
-            self.table("Every run, what was computed, and for whom", _RUNS, found.rows[::-1])
-            if found.rows
-            else self.sentences(["No run has taken place yet, and nothing has left."])
-        )
-        why = [f"Run {row['run']}: {row['why']}." for row in found.rows if row["state"] == "left"]
-        budget = [
-            [self.fill("failure", sentences=self.sentences([each])) for each in found.warnings],
-            self._meters(found),
-            self.sentences(found.sentences("your")),
-            self.sentences(
-                [
-                    f"Exact sums have opened {found.opened:.3f} of the item-item matrix; the "
-                    f"policy allows {found.policy.largest_opened_share:g}."
-                ]
-                if found.exact
-                else []
-            ),
+            for cause, share in why.strongest(REASONS)
         ]
-        spoilt = [
-            f"Run {run[:8]} is spoilt: the server claimed {claim}, which cannot be. Its model was "
-            "not installed. The server does not know; talk to the operator, or leave."
-            for run, claim in found.spoilt.items()
-        ]
-        return [
-            self.sentences([server]),
-            [self.fill("failure", sentences=self.sentences([each])) for each in spoilt],
-            self.fill("section", id="runs", heading="Runs", content=[runs, self.sentences(why)]),
-            self.fill("section", id="budget", heading="My budget", content=budget),
-        ]
-
-    def _meters(self, found: BudgetStatement) -> list[Html]:
-        meters = []
-        for setting, what in (
-            ("most_epsilon", "Since this device joined"),
-            ("most_epsilon_per_year", "Within 365 days"),
-        ):
-            one = found.totals[setting]
-            spent = one["spent"] if isinstance(one["spent"], float) else one["most"]
-            meters.append(
-                self.fill(
-                    "meter",
-                    id=setting,
-                    label=f"{what}: epsilon {at_least(spent)} of {one['most']:g}",
-                    spent=at_least(min(spent, one["most"])),
-                    most=f"{one['most']:g}",
-                )
-            )
-        return meters
+        return self.fill("reasons", reasons=reasons) if reasons else None
 
     def _export(self, request: PageRequest) -> Response:
         with self._device.store() as store:
@@ -282,18 +264,60 @@ class PersonSite(FramedSite):
     def _add(self, request: PageRequest) -> Response:
         item = request.given("item")
         with self._device.store() as store:
-            new = store.add([(only_user(store, self._device.user), item)])
+            new = store.add([(self._user(store), item)])
             name = store.title(item) or item
+        if new:
+            request.session.undo = {"do": "forget", "item": item}
         request.session.notice = (
             f"Added to your history: {name}." if new else f"Your history has it already: {name}."
         )
         return self._back(request)
 
+    def _dislike(self, request: PageRequest) -> Response:
+        item = request.given("item")
+        with self._device.store() as store:
+            store.dislike(self._user(store), item)
+            name = store.title(item) or item
+        request.session.undo = {"do": "like-again", "item": item}
+        request.session.notice = (
+            f"{name} is not shown any more, and things like it come later. This never leaves your "
+            "device."
+        )
+        return self._back(request)
+
+    def _like_again(self, request: PageRequest) -> Response:
+        item = request.given("item")
+        with self._device.store() as store:
+            store.undo_dislike(self._user(store), item)
+            name = store.title(item) or item
+        request.session.notice = f"{name} may be recommended again."
+        return self._back(request)
+
+    def _undo(self, request: PageRequest) -> Response:
+        """Undo the last change of this browser, once."""
+        last, request.session.undo = request.session.undo, {}
+        if not last:
+            raise UsageError("there is nothing to undo")
+        with self._device.store() as store:
+            user, item = self._user(store), last["item"]
+            said = [f"Undone: {store.title(item) or item}."]
+            if last["do"] == "add":
+                store.add_timed([(user, item, last["when"])])
+            elif last["do"] == "forget":
+                said += forgetting(store, [item], user)[1:]
+            else:
+                store.undo_dislike(user, item)
+        request.session.notice = "\n".join(said)
+        return self._back(request)
+
     def _forget(self, request: PageRequest) -> Response:
         with self._device.store() as store:
-            user = only_user(store, self._device.user)
+            user = self._user(store)
+            request.session.undo = {}
             if item := request.given("item"):
+                when = dict(store.latest(user)).get(item)
                 said = forgetting(store, [item], user)
+                request.session.undo = {"do": "add", "item": item, "when": when}
             elif request.given("confirm") != "yes":
                 raise UsageError("nothing was forgotten: tick “Yes, forget it” first")
             elif request.given("what") not in ("history", "everything"):
@@ -306,7 +330,7 @@ class PersonSite(FramedSite):
 
     def _confirm_forgetting(self, request: PageRequest) -> Response:
         with self._device.store() as store:
-            count = len(store.items(only_user(store, self._device.user)))
+            count = len(store.items(self._user(store)))
             used = used_by_runs(store.summary())
         return self.page(
             request,
@@ -320,115 +344,67 @@ class PersonSite(FramedSite):
             ),
         )
 
-    # --- the policy -------------------------------------------------------------------------------
-
-    def _policy(self, request: PageRequest) -> Response:
-        client = self._device.client
-        if client is None:
-            return self.page(
-                request,
-                "My policy",
-                self.sentences(
-                    ["This device is in no federation, so there is nothing to agree to."]
-                ),
-            )
-        policy = Policy.load(client / own_policy.FILE)
-        content = self.fill(
-            "policy",
-            words=self.points(own_policy.in_words(policy)),
-            csrf=request.session.csrf,
-            takes_part=_ticked(policy.takes_part),
-            active=_ticked(policy.server == ServerModel.ACTIVE),
-            budget=self._number_fields(policy, _NUMBERS),
-            exact_open=Html(" open" if policy.computations else ""),
-            exact_count=f"{len(policy.computations) or 'None'} of {len(own_policy.exact_sums())} "
-            "agreed to: show all",
-            exact=self._switches("computations", own_policy.exact_sums(), policy.computations),
-            ways=self._switches("aggregators", own_policy.ways_to_sum(), policy.aggregators),
-            limits=self._number_fields(policy, _LIMITS),
-        )
-        return self.page(request, "My policy", content)
-
-    def _save_policy(self, request: PageRequest) -> Response:
-        if self._device.client is None:
-            raise UsageError("this device has no policy: it is in no federation")
-        changes: dict[str, Any] = {
-            "takes_part": "takes_part" in request.form,
-            "server": ServerModel.ACTIVE if "active" in request.form else ServerModel.SEMI_HONEST,
-            "computations": tuple(request.form.get("computations", ())),
-            "aggregators": tuple(request.form.get("aggregators", ())),
-        }
-        for name, label in (_NUMBERS | _LIMITS).items():
-            changes[name] = _number(request.given(name), label, name)
-        lines = own_policy.change(self._device.client, changes)
-        request.session.notice = (
-            "\n".join(["Saved; it applies from the next message of a server on.", *lines])
-            if lines
-            else "Nothing was changed."
-        )
-        return see("policy")
-
-    def _number_fields(self, policy: Policy, names: dict[str, str]) -> list[Html]:
-        return [
-            self.fill(
-                "number_field",
-                name=name,
-                label=label,
-                value=f"{getattr(policy, name) / (MEGABYTE if _is_bytes(name) else 1):.12g}",
-            )
-            for name, label in names.items()
-        ]
-
-    def _switches(
-        self, name: str, choices: Sequence[own_policy.PolicyOption], chosen: Sequence[str]
-    ) -> list[Html]:
-        return [
-            self.fill(
-                "named_switch",
-                list=name,
-                name=choice.name,
-                meaning=choice.meaning,
-                checked=_ticked(choice.name in chosen),
-            )
-            for choice in choices
-        ]
-
     # --- parts of pages ---------------------------------------------------------------------------
 
-    def _card(self, request: PageRequest, each: Recommendation) -> Html:
+    def _shelf(self, request: PageRequest, shelf: Shelf, number: int) -> Html:
+        if shelf.cause is not None:
+            heading, note = f"Because of {shelf.cause.title or shelf.cause.item}", ""
+        else:
+            heading, note = _HEADINGS[shelf.kind]
+        says_why = shelf.kind in (Kind.BEST, Kind.GEMS)
+        return self.fill(
+            "shelf",
+            id=f"shelf-{number}",
+            heading=heading,
+            note=note,
+            cards=[self._card(request, each, why=says_why) for each in shelf.items],
+        )
+
+    def _card(self, request: PageRequest, each: Recommendation, *, why: bool = True) -> Html:
         causes = [
-            self.fill("cause", name=cause.title or cause.item, share=f"({share:.0%})")
-            for cause, share in each.strongest(NAMED)
+            self.fill("cause", name=cause.title or cause.item)
+            for cause, _ in each.strongest(NAMED if why else 0)
         ]
         name = each.title or each.item
         return self.fill(
             "card",
             query=urlencode({"id": each.item}),
+            cover=cover(each.item, each.title),
             name=name,
-            id=each.item if each.title else None,
             because=self.fill("because", causes=causes) if causes else None,
             buttons=[
-                self._button("give", request, each.item, name),
-                self.fill("similar_link", query=urlencode({"id": each.item}), name=name),
+                self._button("give", request, each.item, name, "small"),
+                self._button("dislike", request, each.item, name, "small plain"),
             ],
         )
 
-    def _line(self, request: PageRequest, item: str, title: str | None, have: bool) -> Html:
+    def _line(
+        self,
+        request: PageRequest,
+        item: str,
+        title: str | None,
+        *,
+        have: bool = False,
+        kind: str = "",
+        when: float | None = None,
+    ) -> Html:
+        about = [item] if title else []
+        about += [day_of(when)] if when is not None else []
+        kind = kind or ("take" if have else "give")
         return self.fill(
             "item",
             query=urlencode({"id": item}),
+            cover=cover(item, title, "thumb"),
             name=title or item,
-            id=item if title else None,
-            buttons=self._button("take" if have else "give", request, item, title or item, "plain"),
+            id=" · ".join(about) or None,
+            buttons=self._button(kind, request, item, title or item, "plain"),
         )
 
     def _button(
         self, kind: str, request: PageRequest, item: str, name: str, style: str = "main"
     ) -> Html:
-        query = urlencode({key: values[0] for key, values in request.query.items()})
-        back = f"{request.path}?{query}" if query else request.path
         return self.fill(
-            kind, csrf=request.session.csrf, item=item, name=name, back=back, style=style
+            kind, csrf=request.session.csrf, item=item, name=name, back=_here(request), style=style
         )
 
     def _back(self, request: PageRequest) -> Response:
@@ -443,8 +419,10 @@ class PersonSite(FramedSite):
         return see(where.path + (f"?{query}" if query else ""))
 
 
-def _ticked(on: bool) -> Html:
-    return Html(" checked" if on else "")
+def _here(request: PageRequest) -> str:
+    """Return the address of a page, to which a form leads back."""
+    query = urlencode({key: values[0] for key, values in request.query.items()})
+    return f"{request.path}?{query}" if query else request.path
 
 
 def _items(count: int) -> str:
@@ -456,15 +434,3 @@ def _whole(text: str, low: int, high: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         return low
     return max(low, min(int(text), high))
-
-
-def _is_bytes(name: str) -> bool:
-    return "bytes" in name
-
-
-def _number(text: str, label: str, name: str) -> float | int:
-    try:
-        value = float(text) * (MEGABYTE if _is_bytes(name) else 1)
-        return int(value) if value == int(value) else value
-    except (ValueError, OverflowError):
-        raise UsageError(f"{label}: {text[:40]!r} is not a number") from None
