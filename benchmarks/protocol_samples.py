@@ -134,7 +134,8 @@ class Crowd:
             self.roster, self.statement, [self.shape] * self.sums, self.settings, os.urandom
         )
         session: Any = self.server
-        self.announcement = Announcement.read(self.server.announcement, type(session.terms))
+        self.announcement = Announcement.read(self.server.announcement, session.exchange)
+        self.label = session.exchange.label
         policy = ClientPolicy(proven_sums=True)
         self.client = found.client(OURS, self.identities[OURS], self.roster, policy, os.urandom)
         self.sealing = [os.urandom(32) for _ in range(self.clients)]
@@ -258,7 +259,7 @@ def _delivered(crowd: Crowd, peers: list[int], ours: bell.Shares) -> bell.Delive
     shares = []
     for peer in peers:
         (agreed,) = keys.agree(crowd.sealing[peer], [public])
-        key = keys.sealing_key(agreed, crowd.run, peer, OURS)
+        key = keys.sealing_key(crowd.label, agreed, crowd.run, peer, OURS)
         context = keys.shares_context(crowd.announcement.digest, peer, OURS)
         sealed = keys.seal(key, ours.nonce, b"".join(_shares(2 * crowd.sums)), context)
         shares.append(bell.SealedShares(peer, ours.nonce, sealed))
@@ -369,7 +370,7 @@ def _opening(
     parts = []
     for sender in staying[1:]:
         (agreed,) = keys.agree(crowd.sealing[sender], [public])
-        key = keys.sealing_key(agreed, crowd.run, sender, OURS)
+        key = keys.sealing_key(crowd.label, agreed, crowd.run, sender, OURS)
         bound_to = keys.shares_context(context, sender, OURS)
         parts += (nonce, keys.seal(key, nonce, piece, bound_to))
     dealt = light.decode(ours)

@@ -78,7 +78,7 @@ def ours(shape: VectorShape, seeds: list[bytes], values: np.ndarray) -> None:
         generator.subtract(block, offset, seeds[half:])
 
     statement = Statement.of(2, 0.0, 0.0)
-    terms = Announce(bytes(16), 1, statement, 2, DEFAULT_BLOCK_ENTRIES, bytes(32), (shape,))
+    terms = Announce(bytes(16), 1, 0, statement, 2, DEFAULT_BLOCK_ENTRIES, bytes(32), (shape,))
     for _ in cut_into_messages([values], shape, terms, 1, 1, hide):
         pass
 

@@ -29,6 +29,7 @@ from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.execute import execute
 from privirec.runtime.federate import federate
 from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.one_machine import OneMachine
 from privirec.runtime.spec import RunSpec
 
 from .chaos import check_same, small_policy
@@ -54,13 +55,11 @@ def test_flower_reports_nothing_home(tmp_path: Path) -> None:
 
 
 def test_flwr_run_takes_the_repository_as_well() -> None:
-    """`server run` writes the same app for an installed package as our own pyproject defines."""
-    ours = Path(__file__).parents[2] / "pyproject.toml"
-    written = installed._APP.format(version=installed.__version__)
-    one, other = (tomllib.loads(text) for text in (written, ours.read_text("utf-8")))
-    other["tool"]["flwr"]["app"].pop("fab-include")  # no code in the bundle
-    assert one["tool"]["flwr"] == other["tool"]["flwr"]
-    assert one["project"]["version"] == other["project"]["version"]
+    """`server run` submits the same app as our own pyproject defines."""
+    files = Path(__file__).parents[2] / "pyproject.toml", installed.APP / "pyproject.toml"
+    ours, submitted = (tomllib.loads(path.read_text("utf-8"))["tool"]["flwr"] for path in files)
+    ours["app"].pop("fab-include")  # no code in the bundle
+    assert ours == submitted
 
 
 def test_programs_end_with_all_that_they_started(tmp_path: Path) -> None:
@@ -128,27 +127,24 @@ def test_a_whole_federation_gives_the_simulations_model(small: Dataset, tmp_path
 @check
 @needs_flower
 def test_a_killed_client_comes_back(tmp_path: Path) -> None:
-    """Kill all processes of a client with SIGKILL after the first sum; Flower lets it reconnect."""
+    """Kill a client's SuperNode with SIGKILL after the first sum; Flower lets it reconnect."""
     train, settings = _planted(), PrivirecKSettings(rank=4, rounds=2)
     spec = RunSpec(program=settings, config={"rank": 4}, silence=15.0)
     killed: list[int] = []
-    with installed.FlowerNetwork(tmp_path / "federation") as network:
+    with OneMachine(tmp_path / "federation", "flower") as network:
         network.prepare(train, 3, small_policy())
         network.start()
 
         def watch(status: dict[str, Any]) -> None:
             if killed or status.get("sum_number", 0) < 2:
                 return
-            node = network.nodes[1].node
-            assert node is not None
-            killed.append(node.process.pid)
-            for pid in child_processes.family(node.process.pid):
+            (client,) = (one for one in network.processes.running if one.name == "client-1")
+            for pid in child_processes.family(client.process.pid) - {client.process.pid}:
+                killed.append(pid)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
         result = network.run("one", spec, watch)
-        assert network.nodes[1].node is not None
-        assert network.nodes[1].node.process.pid not in killed
     assert result["reason"] == ""
     assert killed
     expected, _ = execute(
@@ -203,23 +199,20 @@ def _leftovers(folder: Path) -> list[str]:
     ]
 
 
-def test_a_node_that_ends_is_started_again_but_not_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(installed, "AGAIN", 0.0)
-    monkeypatch.setattr(installed, "MOST_TRIES", 2)
+def test_a_node_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
     log.write_text("not registered")
-    running = mock.Mock()
-    running.start.side_effect = lambda *_: mock.Mock(log=log, **{"process.poll.return_value": 1})
-    node = installed.SuperNode(running, tmp_path, "server:1")
-    for _ in range(2):
-        assert node.keep_up() == ""
-        assert node.keep_up() == "Not connected: not registered; trying again"
-    node.keep_up()
-    node.began -= installed.LONG + 1  # it was connected long ago
-    assert node.keep_up()
-    node.tries = 2
-    node.keep_up()
-    with pytest.raises(FederationError, match="cannot connect: not registered"):
-        node.keep_up()
+    started: list[Path] = []
+
+    def start(_running: object, folder: Path, _address: str) -> Any:
+        started.append(folder)
+        return mock.Mock(log=log)
+
+    said: list[str] = []
+    monkeypatch.setattr(installed, "start_supernode", start)
+    monkeypatch.setattr(installed, "Processes", mock.MagicMock())
+    monkeypatch.setattr("time.sleep", mock.Mock(side_effect=[None, KeyboardInterrupt]))
+    with pytest.raises(KeyboardInterrupt):
+        installed.CARRIER.stay(tmp_path, "server:1", said.append)
+    assert started == [tmp_path] * 2
+    assert said[1:] == ["Not connected: not registered; trying again"] * 2

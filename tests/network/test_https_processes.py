@@ -33,10 +33,9 @@ from privirec.runtime.https import server as server_module
 from privirec.runtime.https.client import Answering
 from privirec.runtime.https.connection import Connection, Unreachable, trusting
 from privirec.runtime.https.limits import Limits
-from privirec.runtime.https.one_machine import HttpsNetwork
 from privirec.runtime.https.runs import follow_run, is_up, start_run
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.one_machine import make_federation
+from privirec.runtime.one_machine import OneMachine, make_federation
 from privirec.runtime.spec import RunSpec
 
 from .chaos import check_same, small_policy
@@ -228,7 +227,7 @@ def test_killed_processes_come_back(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     plan = [rng.choice(("client", "server")) for _ in range(3)] if seed else ["client", "server"]
     train, done = histories(), []
-    with HttpsNetwork(tmp_path) as network:
+    with OneMachine(tmp_path) as network:
         network.prepare(train, 3, small_policy())
         network.start()
         assert network.server is not None

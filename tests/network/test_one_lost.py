@@ -14,9 +14,8 @@ from privirec.device.installed import Installed
 from privirec.errors import UsageError
 from privirec.models.artifact import read_manifest
 from privirec.runtime.federate import for_clients
-from privirec.runtime.https.one_machine import HttpsNetwork, _environment
 from privirec.runtime.https.runs import follow_run, start_run
-from privirec.runtime.one_machine import CLIENT_THREADS
+from privirec.runtime.one_machine import CLIENT_THREADS, OneMachine
 from privirec.runtime.spec import RunSpec
 
 from .chaos import small_policy
@@ -46,12 +45,12 @@ def spec_for(clients: int, **given: Any) -> RunSpec:
     return chosen.for_roster("", 17, clients)
 
 
-def run_without_one(folder: Path, *, dies_in_sum: int) -> tuple[dict[str, Any], HttpsNetwork]:
+def run_without_one(folder: Path, *, dies_in_sum: int) -> tuple[dict[str, Any], OneMachine]:
     """Run with four clients; the last one is killed before the run (0) or at its vector of a sum.
 
     Nobody starts it again.
     """
-    with HttpsNetwork(folder) as network:
+    with OneMachine(folder) as network:
         network.prepare(histories(), 4, small_policy())
         network.start_server()
         for path in network.clients[:3]:
@@ -62,7 +61,11 @@ def run_without_one(folder: Path, *, dies_in_sum: int) -> tuple[dict[str, Any], 
             code = DYING.replace("NUMBER", str(dies_in_sum))
             command = [sys.executable, "-P", "-c", code, "client", "up", str(last)]
             network.processes.start(
-                *(last.name, [*command, "--server", address], _environment() | CLIENT_THREADS),
+                *(
+                    last.name,
+                    [*command, "--server", address],
+                    OneMachine.environment() | CLIENT_THREADS,
+                ),
                 last / "client.out",
             )
         start_run(network.home, "one", spec_for(4, hello=120.0 if dies_in_sum else 15.0))

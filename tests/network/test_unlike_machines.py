@@ -25,8 +25,8 @@ from privirec.federated.randomness import ClientRandomness
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.child_processes import Running
 from privirec.runtime.execute import execute, total_of
-from privirec.runtime.https.one_machine import HttpsNetwork
 from privirec.runtime.local.simulation import Simulation
+from privirec.runtime.one_machine import OneMachine
 from privirec.runtime.spec import RunSpec, vector_shape
 
 from .chaos import small_policy
@@ -57,7 +57,7 @@ start()
 
 
 @dataclass
-class UnlikeNetwork(HttpsNetwork):
+class UnlikeNetwork(OneMachine):
     """Federation of clients on different machines, with the server on this one."""
 
     program: Path = field(default_factory=Path)

@@ -12,6 +12,7 @@ import numpy as np
 
 from privirec.extra.correlated.levels import NoiseRule, graph_degree, noisy_shape, upload_shape
 from privirec.extra.correlated.messages import (
+    VERSION,
     NoisyAdvertise,
     NoisyAnnounce,
     NoisyNeighbours,
@@ -27,6 +28,8 @@ from privirec.secagg.protocol import Agreement
 from privirec.secagg.ring import VectorShape
 from secagg.testing import InsecureSeededBytes
 
+LABEL = keys.LABEL + bytes([5, VERSION])
+"""Label of keys of `correlated-noise`."""
 SHAPES = (VectorShape(11, 13, 300, signed=True), VectorShape(6, 40, 1 << 34))
 """Shapes whose uploads are in finer and in coarser units than announced."""
 DEVIATIONS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 1 << 14, 1 << 20, 1 << 40)
@@ -63,9 +66,10 @@ def primitives() -> dict[str, Any]:
         streams.append(
             {"deviation": deviation, "seed": seed.hex(), "offset": offset, "values": block.tolist()}
         )
-    secret, asked = keys.derive(agreed, b"pair", run, 2, (5, 9)), bytes(range(32))
+    secret, asked = keys.derive(LABEL, agreed, b"pair", run, 2, (5, 9)), bytes(range(32))
     return {
-        "version": keys.VERSION,
+        "version": VERSION,
+        "protocol": 5,
         "probabilities": {
             "variance": "4",
             "of_0_1_2": [hex(value) for value in gaussian_probabilities(Fraction(4))[31:34]],
@@ -80,7 +84,7 @@ def primitives() -> dict[str, Any]:
             "sum": 2,
             "asked": asked.hex(),
             "secret": secret.hex(),
-            "seed": keys.derive(secret, b"asks", run, 2, (5, 9), asked).hex(),
+            "seed": keys.derive(LABEL, secret, b"asks", run, 2, (5, 9), asked).hex(),
         },
         "levels": [
             {
@@ -190,6 +194,7 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
     plain = Announce(
         announce.run,
         announce.protocol,
+        announce.version,
         announce.statement,
         announce.min_cohort,
         announce.block_entries,
@@ -200,8 +205,8 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
     case("empty message", "TruncatedMessage", 0, b"")
     case("truncated announcement", "TruncatedMessage", 0, raw[0][:-1])
     case("bytes after the end", "OversizedMessage", 0, raw[0] + b"\0")
-    case("another version", "WrongVersion", 0, b"\1" + raw[0][1:])
-    case("unknown kind", "MalformedMessage", 0, bytes([keys.VERSION, 0x63]) + raw[0][2:])
+    case("another version", "WrongVersion", 0, bytes([raw[0][0] + 1]) + raw[0][1:])
+    case("unknown kind", "MalformedMessage", 0, bytes([VERSION, 0x63]) + raw[0][2:])
     case("neighbours before the announcement", "OutOfOrder", 0, raw[1])
     # Participants.
     case("announcement replayed", "ReplayedMessage", 1, raw[0])
@@ -237,4 +242,4 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
     # After the first vector.
     case("neighbours again after a vector", "ReplayedMessage", 3, raw[1])
     case("announcement again after a vector", "ReplayedMessage", 3, raw[0])
-    return {"version": keys.VERSION, "client": victim, "cases": cases}
+    return {"version": VERSION, "client": victim, "cases": cases}

@@ -12,7 +12,7 @@ import numpy as np
 from privirec.extra.lightsecagg.code import Decoder, MaskCode
 from privirec.extra.lightsecagg.field import ElementShape, Field
 from privirec.extra.lightsecagg.messages import Deal, LightSurvivors, Open, SignedKey, decode
-from privirec.extra.lightsecagg.shared import pieces_context, survivors_statement
+from privirec.extra.lightsecagg.shared import EXCHANGE, pieces_context, survivors_statement
 from privirec.extra.lightsecagg.thresholds import Thresholds, thresholds
 from privirec.secagg import keys
 from privirec.secagg.keys import Identity
@@ -73,7 +73,8 @@ def primitives() -> dict[str, Any]:
     answering = [0, 2, 3, 5, 8, 10]
     opened = Decoder(code, answering).decode(pieces[answering])
     return {
-        "version": keys.VERSION,
+        "version": EXCHANGE.version,
+        "protocol": EXCHANGE.code,
         "fields": fields,
         "carried": carried,
         "code": {
@@ -157,12 +158,12 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
     hopeless = replace(announce, statement=replace(announce.statement, corrupt_ppm=800_000))
     case("more corrupt than can be withstood", "ParametersInfeasible", 0, encode(hopeless))
     case("bytes after the end", "OversizedMessage", 0, raw[0] + b"\0")
-    case("another version", "WrongVersion", 0, b"\1" + raw[0][1:])
+    case("another version", "WrongVersion", 0, bytes([raw[0][0] + 1]) + raw[0][1:])
     case(
         "a message of another protocol",
         "MalformedMessage",
         0,
-        bytes([keys.VERSION, 3]) + raw[0][2:],
+        bytes([EXCHANGE.version, 3]) + raw[0][2:],
     )
     case("pieces before the announcement", "OutOfOrder", 0, raw[1])
     # Deal, first sum.
@@ -270,7 +271,7 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
         for place in range(opening2.count)
     )
     case("pieces of the first sum", "BadShare", 8, encode(replace(opening2, pieces=again)))
-    return {"version": keys.VERSION, "client": victim, "cases": cases}
+    return {"version": EXCHANGE.version, "client": victim, "cases": cases}
 
 
 def _sealed_to(
@@ -286,6 +287,6 @@ def _sealed_to(
     private = bytes.fromhex(other["random"][0])
     (agreed,) = keys.agree(private, [keys.public_key(bytes.fromhex(recorded["random"][0]))])
     receiver = recorded["client"]
-    key = keys.sealing_key(agreed, deal.run, sender, receiver)
+    key = keys.sealing_key(EXCHANGE.label, agreed, deal.run, sender, receiver)
     context = pieces_context(digest, 1, deal.asked, deal.receivers)
     return keys.seal(key, bytes(12), plain, keys.shares_context(context, sender, receiver))

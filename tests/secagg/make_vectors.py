@@ -26,6 +26,7 @@ import numpy as np
 
 from privirec.secagg import keys
 from privirec.secagg.bell2020.messages import (
+    VERSION,
     Confirmed,
     Deliver,
     Neighbours,
@@ -58,6 +59,8 @@ else:  # run as a script
     import correlated_vectors
     import lightsecagg_vectors
 
+LABEL = keys.LABEL + bytes([1, VERSION])
+"""Label of keys of `secagg+`."""
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 CLIENTS = 8
 IDS = [3, 10, 11, 12, 200, 201, 70000, 4_000_000_000]
@@ -107,14 +110,15 @@ def primitives() -> dict[str, Any]:
         MaskGenerator().add(block, offset, [seed])
         words = [str(word) for word in block.tolist()]
         masks.append({"width": width, "seed": seed.hex(), "offset": offset, "words": words})
-    sealing = keys.sealing_key(agreed, run, 5, 9)
+    sealing = keys.sealing_key(LABEL, agreed, run, 5, 9)
     context = keys.shares_context(digest, 5, 9)
     signed = keys.advertised_bytes(digest, 5, keys.public_key(private), keys.public_key(other))
     roster = {5: identity.public, 9: Identity(source(32)).public}
     root = source(32)
     leaves = [key_leaf(client, source(32), source(64)) for client in range(5)]
     return {
-        "version": keys.VERSION,
+        "version": VERSION,
+        "protocol": 1,
         "x25519": {
             "private": private.hex(),
             "public": keys.public_key(private).hex(),
@@ -127,9 +131,9 @@ def primitives() -> dict[str, Any]:
             "pair": [5, 9],
             "round": 2,
             "asked": asked_in(2).hex(),
-            "mask_seed": keys.mask_seed(agreed, run, 2, 5, 9, asked_in(2)).hex(),
+            "mask_seed": keys.mask_seed(LABEL, agreed, run, 2, 5, 9, asked_in(2)).hex(),
             "sealing_key_5_to_9": sealing.hex(),
-            "sealing_key_9_to_5": keys.sealing_key(agreed, run, 9, 5).hex(),
+            "sealing_key_9_to_5": keys.sealing_key(LABEL, agreed, run, 9, 5).hex(),
         },
         "sealing": {
             "key": sealing.hex(),
@@ -274,7 +278,7 @@ def good_run(
         shape = scheme.opened_shape(shapes[step.sum_number - 1], statement)
         sums.append(shape.ring.decode_signed(total) if shape.signed else total)
     return {
-        "version": keys.VERSION,
+        "version": VERSION,
         "protocol": scheme.name,
         "policy": asdict(policy),
         "shapes": [asdict(shape) for shape in shapes],
@@ -326,7 +330,7 @@ class BadCases:
         return encode(replace(told, survivors=write_participants(clients, self.roster)))
 
     def written(self) -> dict[str, Any]:
-        return {"version": keys.VERSION, "client": VICTIM, "cases": self.cases}
+        return {"version": VERSION, "client": VICTIM, "cases": self.cases}
 
 
 def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
@@ -390,8 +394,8 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     case("empty message", "TruncatedMessage", 0, b"")
     case("truncated announcement", "TruncatedMessage", 0, raw[0][:-1])
     case("bytes after the end", "OversizedMessage", 0, raw[0] + b"\0")
-    case("another version", "WrongVersion", 0, b"\1" + raw[0][1:])
-    case("unknown kind", "MalformedMessage", 0, bytes([keys.VERSION, 0x63]) + raw[0][2:])
+    case("another version", "WrongVersion", 0, bytes([raw[0][0] + 1]) + raw[0][1:])
+    case("unknown kind", "MalformedMessage", 0, bytes([VERSION, 0x63]) + raw[0][2:])
     case("unknown kind of server", "MalformedMessage", 0, raw[0][:27] + b"\2" + raw[0][28:])
     case("a server that is trusted more than allowed", "WeakParameters", 0, raw[0], server="active")
     case("neighbours before the announcement", "OutOfOrder", 0, raw[1])
@@ -459,7 +463,8 @@ def bad_messages(run: dict[str, Any]) -> dict[str, Any]:
     one_round = tuple(replace(key, mask_keys=key.mask_keys[:32]) for key in neighbours.keys)
     case("keys for one round only", "BadKey", 1, encode(replace(neighbours, keys=one_round)))
     # Deliver.
-    tampered = replace(deliver.shares[0], sealed=deliver.shares[0].sealed[:-1] + b"\0")
+    sealed = deliver.shares[0].sealed
+    tampered = replace(deliver.shares[0], sealed=sealed[:-1] + bytes([sealed[-1] ^ 1]))
     shares = (tampered, *deliver.shares[1:])
     case("shares tampered with", "BadShare", 2, encode(replace(deliver, shares=shares)))
     crossed = replace(deliver.shares[0], sealed=deliver.shares[1].sealed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from privirec.secagg.bell2020.messages import (
+    VERSION,
     Advertise,
     Confirm,
     Confirmed,
@@ -55,6 +56,7 @@ def announcements(draw: st.DrawFn) -> Announce:
     return Announce(
         draw(runs),
         draw(st.integers(0, 255)),
+        VERSION,
         statement,
         draw(numbers),
         entries,

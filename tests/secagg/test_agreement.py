@@ -17,7 +17,6 @@ from privirec.secagg import (
     VectorShape,
     protocol,
 )
-from privirec.secagg.announcing import Announcement
 from privirec.secagg.errors import AgreementMismatch, CohortChanged, OutOfOrder, SessionClosed
 from secagg.testing import InsecureSeededBytes
 
@@ -30,7 +29,7 @@ RUN = bytes(range(16))
 
 def agreed(name: str) -> Agreement:
     """Return the terms of `start` with the settings below."""
-    terms = Announcement.read(begun(name).server.announcement).terms
+    terms = begun(name).server.terms
     return Agreement(terms.run, terms.statement, terms.shapes, terms.block_entries)
 
 

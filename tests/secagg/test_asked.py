@@ -93,7 +93,7 @@ def test_they_would_cancel_if_the_seeds_were_the_same(
     protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed = keys.mask_seed
-    monkeypatch.setattr(bell_client.keys, "mask_seed", lambda *parts: seed(*parts[:5]))
+    monkeypatch.setattr(bell_client.keys, "mask_seed", lambda *parts: seed(*parts[:6]))
     assert (federation(protocol, different).sum(alone).total == history()).all()
 
 
@@ -150,7 +150,7 @@ def test_common_noise_of_one_who_was_asked_for_something_else_stays(
         monkeypatch.setattr(
             correlated_client.keys,
             "derive",
-            lambda *parts: derive(*parts[:5]) if parts[5:] else derive(*parts),
+            lambda *parts: derive(*parts[:6]) if parts[6:] else derive(*parts),
         )
     run = federation("correlated-noise", different)
     opened = run.sum(alone)

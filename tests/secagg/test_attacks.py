@@ -450,7 +450,9 @@ def test_neighbours_that_deal_too_few_shares_are_noticed() -> None:
 
     def forged(share: SealedShares) -> SealedShares:
         (agreed,) = secagg_keys.agree(privates[share.sender], [public])
-        key = secagg_keys.sealing_key(agreed, told.run, share.sender, 0)
+        key = secagg_keys.sealing_key(
+            run.clients[0].exchange.label, agreed, told.run, share.sender, 0
+        )
         context = secagg_keys.shares_context(digest, share.sender, 0)
         assert len(share.sealed) == 2 * 66 + 16
         return replace(share, sealed=secagg_keys.seal(key, share.nonce, bytes(66), context))

@@ -333,7 +333,9 @@ def test_the_best_attack_on_real_uploads_is_as_good_as_stated() -> None:
         for number, peer in enumerate(state.peers):
             pair = (min(client, peer), max(client, peer))
             secret = secrets[32 * number : 32 * (number + 1)]
-            seed = keys.derive(secret, b"asks", run_number, 1, pair, keys.NOTHING_ASKED)
+            seed = keys.derive(
+                run.server.exchange.label, secret, b"asks", run_number, 1, pair, keys.NOTHING_ASKED
+            )
             apply = generator.add if peer < client else generator.subtract
             apply(known[peer], 0, [seed])
     noise = np.empty((9, length), np.int64)

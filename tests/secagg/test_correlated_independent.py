@@ -24,7 +24,7 @@ from breadth import first
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 RUN = json.loads((FOLDER / "run-correlated-noise.json").read_text())
 PRIMITIVES = json.loads((FOLDER / "primitives-correlated-noise.json").read_text())
-LABEL = b"privirec-secagg-\x03"
+LABEL = b"privirec-secagg-"
 
 
 @cache
@@ -97,14 +97,14 @@ def noise(seed: bytes, deviation: int, entry: int) -> int:
 def derived(secret: bytes, run: bytes, number: int, pair: list[int], asked: bytes) -> bytes:
     numbers = b"".join(value.to_bytes(4, "big") for value in (number, *pair))
     for info in (b"pair" + run + numbers, b"asks" + run + numbers + asked):
-        secret = HKDF(hashes.SHA256(), 32, LABEL, info).derive(secret)
+        secret = HKDF(hashes.SHA256(), 32, LABEL + b"\x05\x04", info).derive(secret)
     return secret
 
 
 def announced() -> dict[str, Any]:
     """Return the fields of the announcement by position."""
     raw = bytes.fromhex(RUN["clients"][0]["steps"][0]["receive"])
-    assert raw[:2] == bytes([3, 32])
+    assert raw[:2] == bytes([4, 32])
     sums = int.from_bytes(raw[26 + 22 : 26 + 24], "big")
     shapes_at = 26 + 28 + 32
     noise_at = shapes_at + 18 * sums
@@ -151,7 +151,7 @@ def upload(recorded: dict[str, Any], number: int) -> list[int]:
     private, own_seeds = (bytes.fromhex(drawn) for drawn in recorded["random"])
     own_seed = own_seeds[32 * (number - 1) : 32 * number]
     told = bytes.fromhex(recorded["steps"][1]["receive"])
-    assert told[:2] == bytes([3, 34])
+    assert told[:2] == bytes([4, 34])
     size, entries = (int.from_bytes(told[at : at + 4], "big") for at in (26, 30))
     client = recorded["client"]
     (step,) = [step for step in recorded["steps"] if step.get("contribute") == number]
@@ -209,7 +209,7 @@ def test_sums_and_signatures() -> None:
             opened = [(total + 2 ** (-unit - 1)) // 2**-unit for total in signed]
         assert opened == RUN["sums"][number - 1]
     reply = bytes.fromhex(RUN["clients"][0]["steps"][0]["reply"])
-    assert reply[:2] == bytes([3, 33])
+    assert reply[:2] == bytes([4, 33])
     identity = Ed25519PrivateKey.from_private_bytes(
         bytes.fromhex(RUN["clients"][0]["identity_seed"])
     )

@@ -50,7 +50,8 @@ def a_masked_vector() -> tuple[np.ndarray, bytes, list[tuple[int, bytes]]]:
     for peer in clients:
         if peer is not clients[2]:
             (agreed,) = keys.agree(peer.state.mask_privates.reveal(0, 32), [public])
-            common.append((peer.client, keys.mask_seed(agreed, run, 1, peer.client, 2)))
+            seed = keys.mask_seed(peer.exchange.label, agreed, run, 1, peer.client, 2)
+            common.append((peer.client, seed))
     sent = []
 
     def observe(direction: str, client: int, message: bytes) -> None:

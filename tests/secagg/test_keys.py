@@ -9,10 +9,12 @@ import os
 import pytest
 
 from privirec.secagg import keys
+from privirec.secagg.bell2020.messages import VERSION
 from privirec.secagg.errors import BadKey, BadShare, BadSignature, WipedSecret
 from privirec.secagg.keys import Identity, Roster, Secret
 from secagg.testing import InsecureSeededBytes
 
+LABEL = b"privirec-secagg-\x01" + bytes([VERSION])
 RUN = b"r" * 16
 
 
@@ -26,26 +28,28 @@ def agreed_secret() -> bytes:
 
 def test_the_derivation_is_hkdf_sha256() -> None:
     info = b"mask" + RUN + (7).to_bytes(4, "big") + (3).to_bytes(4, "big") + (9).to_bytes(4, "big")
-    extracted = hmac.digest(b"privirec-secagg-\x03", b"k" * 32, "sha256")
+    extracted = hmac.digest(LABEL, b"k" * 32, "sha256")
     expanded = hmac.digest(extracted, info + b"a" * 32 + b"\x01", "sha256")  # RFC 5869, one block
-    assert keys.mask_seed(b"k" * 32, RUN, 7, 9, 3, b"a" * 32) == expanded
+    assert keys.mask_seed(LABEL, b"k" * 32, RUN, 7, 9, 3, b"a" * 32) == expanded
 
 
 def test_every_part_of_the_derivation_counts() -> None:
     secret = agreed_secret()
     derived = [
-        keys.mask_seed(secret, RUN, 1, 4, 5),
-        keys.mask_seed(secret, b"q" * 16, 1, 4, 5),
-        keys.mask_seed(secret, RUN, 2, 4, 5),
-        keys.mask_seed(secret, RUN, 1, 4, 6),
-        keys.mask_seed(os.urandom(32), RUN, 1, 4, 5),
-        keys.mask_seed(secret, RUN, 0, 4, 5),
-        keys.mask_seed(secret, RUN, 1, 4, 5, b"a" * 32),
-        keys.sealing_key(secret, RUN, 4, 5),
-        keys.sealing_key(secret, RUN, 5, 4),
+        keys.mask_seed(LABEL, secret, RUN, 1, 4, 5),
+        keys.mask_seed(LABEL, secret, b"q" * 16, 1, 4, 5),
+        keys.mask_seed(LABEL, secret, RUN, 2, 4, 5),
+        keys.mask_seed(LABEL, secret, RUN, 1, 4, 6),
+        keys.mask_seed(LABEL, os.urandom(32), RUN, 1, 4, 5),
+        keys.mask_seed(LABEL, secret, RUN, 0, 4, 5),
+        keys.mask_seed(LABEL, secret, RUN, 1, 4, 5, b"a" * 32),
+        keys.sealing_key(LABEL, secret, RUN, 4, 5),
+        keys.sealing_key(LABEL, secret, RUN, 5, 4),
     ]
     assert all(one != other for one, other in itertools.combinations(derived, 2))
-    assert keys.mask_seed(secret, RUN, 1, 4, 5) == keys.mask_seed(secret, RUN, 1, 5, 4)
+    assert keys.mask_seed(LABEL, secret, RUN, 1, 4, 5) == keys.mask_seed(
+        LABEL, secret, RUN, 1, 5, 4
+    )
 
 
 def test_points_of_small_order_are_refused() -> None:

@@ -20,7 +20,7 @@ from privirec.extra.lightsecagg.messages import (
     SignedKey,
     decode,
 )
-from privirec.extra.lightsecagg.shared import pieces_context, survivors_statement
+from privirec.extra.lightsecagg.shared import EXCHANGE, pieces_context, survivors_statement
 from privirec.secagg import (
     Agreement,
     ClientPolicy,
@@ -86,14 +86,14 @@ def refuses(
 
 
 def digest_of(run: Run) -> bytes:
-    return Announcement.read(run.server.announcement).digest
+    return Announcement.read(run.server.announcement, EXCHANGE).digest
 
 
 # --- the announcement -----------------------------------------------------------------------------
 
 
 def announced(run: Run) -> Announce:
-    return Announcement.read(run.server.announcement).terms
+    return Announcement.read(run.server.announcement, EXCHANGE).terms
 
 
 def test_announcements_that_are_refused() -> None:

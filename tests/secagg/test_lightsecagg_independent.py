@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 RUN = json.loads((FOLDER / "run-lightsecagg.json").read_text())
 PRIMITIVES = json.loads((FOLDER / "primitives-lightsecagg.json").read_text())
-LABEL = b"privirec-secagg-\x03"
+LABEL = b"privirec-secagg-"
 
 
 def u32(*numbers: int) -> bytes:
@@ -182,7 +182,7 @@ class SecondClient:
         self.survivors = b""
 
     def header(self, kind: int, number: int) -> bytes:
-        return bytes([3, kind]) + self.run + u32(number, self.client)
+        return bytes([4, kind]) + self.run + u32(number, self.client)
 
     def listed(self, bitmap: bytes) -> list[int]:
         return [
@@ -233,7 +233,7 @@ class SecondClient:
     def sealing_key(self, sender: int, receiver: int) -> bytes:
         other = receiver if sender == self.client else sender
         agreed = self.key.exchange(X25519PublicKey.from_public_bytes(self.sealing[other]))
-        extracted = hmac.new(LABEL, agreed, hashlib.sha256).digest()
+        extracted = hmac.new(LABEL + b"\x04\x04", agreed, hashlib.sha256).digest()
         info = b"seal" + self.run + u32(0, sender, receiver)
         return hmac.new(extracted, info + b"\x01", hashlib.sha256).digest()
 

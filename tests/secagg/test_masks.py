@@ -99,7 +99,7 @@ class Seen:
             for place in range(len(state.peers))
         ]
         for peer, agreed in zip(state.peers, keys.agree(upload.private, publics), strict=True):
-            seed = keys.mask_seed(agreed, run, 1, session.client, peer)
+            seed = keys.mask_seed(session.exchange.label, agreed, run, 1, session.client, peer)
             generator = MaskGenerator()
             remove = generator.subtract if session.client < peer else generator.add
             remove(left, 0, [seed])

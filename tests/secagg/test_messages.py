@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privirec.secagg.bell2020.messages import (
+    VERSION,
     Confirm,
     Confirmed,
     Deliver,
@@ -19,7 +20,6 @@ from privirec.secagg.errors import (
     TruncatedMessage,
     WrongVersion,
 )
-from privirec.secagg.keys import VERSION
 from privirec.secagg.messages import (
     MAX_MESSAGE_BYTES,
     Announce,
@@ -144,9 +144,9 @@ def test_only_the_announcement_is_for_everybody(message: ProtocolMessage) -> Non
 
 def test_a_decoder_knows_its_own_messages_alone() -> None:
     said = Confirm(b"r" * 16, 1, 1, bytes(64))
-    assert decoder(Confirm)(encode(said)) == said
+    assert decoder(VERSION, Confirm)(encode(said)) == said
     with pytest.raises(MalformedMessage, match="unknown kind"):
-        decoder(Announce)(encode(said))
+        decoder(VERSION, Announce)(encode(said))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_decoder_knows_its_own_messages_alone() -> None:
 )
 def test_announcements_that_cannot_be(place: int, size: int, values: tuple[int, ...]) -> None:
     shape = VectorShape(5, 8, 1)
-    good = Announce(bytes(16), 1, Statement.of(9, 0.1, 0.1), 3, 8, bytes(32), (shape,))
+    good = Announce(bytes(16), 1, VERSION, Statement.of(9, 0.1, 0.1), 3, 8, bytes(32), (shape,))
     raw = bytearray(encode(good))
     assert decode(bytes(raw)) == good
     for value in values:

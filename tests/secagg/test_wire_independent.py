@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "secagg"
 RUNS = [json.loads((FOLDER / name).read_text()) for name in ("run.json", "run-active.json")]
-LABEL = b"privirec-secagg-\x03"
+LABEL = b"privirec-secagg-"
 PRIME = 2**257 - 93
 ROUNDS = 2
 
@@ -30,6 +30,7 @@ def u32(*numbers: int) -> bytes:
 
 
 def derive(
+    label: bytes,
     secret: bytes,
     purpose: bytes,
     run: bytes,
@@ -37,7 +38,7 @@ def derive(
     pair: tuple[int, int],
     asked: bytes = b"",
 ) -> bytes:
-    key = hmac.new(LABEL, secret, hashlib.sha256).digest()
+    key = hmac.new(label, secret, hashlib.sha256).digest()
     info = purpose + run + u32(number, *pair) + asked
     return hmac.new(key, info + b"\x01", hashlib.sha256).digest()
 
@@ -59,7 +60,7 @@ class SecondClient:
         self.widths = [shape["width"] for shape in run["shapes"]]
 
     def header(self, kind: int, number: int = 0) -> bytes:
-        return bytes([3, kind]) + self.run + u32(number, self.client)
+        return bytes([4, kind]) + self.run + u32(number, self.client)
 
     def agree(self, private: bytes, public: bytes) -> bytes:
         key = X25519PrivateKey.from_private_bytes(private)
@@ -67,6 +68,7 @@ class SecondClient:
 
     def advertise(self, announcement: bytes) -> bytes:
         self.run = announcement[2:18]
+        self.label = LABEL + announcement[26:27] + b"\x04"
         self.lying_server = announcement[27] == 1
         self.digest = hashlib.sha256(announcement).digest()
         secrets = self.draws.pop(0)
@@ -130,10 +132,12 @@ class SecondClient:
                 for polynomial in coefficients
             )
             agreed = self.agree(self.sealing, sealing[peer])
-            key = derive(agreed, b"seal", self.run, 0, (self.client, peer))
+            key = derive(self.label, agreed, b"seal", self.run, 0, (self.client, peer))
             context = LABEL + b"shares" + self.digest + u32(self.client, peer)
             sealed += AESGCM(key).encrypt(nonce, plain, context)
-            self.opening[peer] = derive(agreed, b"seal", self.run, 0, (peer, self.client))
+            self.opening[peer] = derive(
+                self.label, agreed, b"seal", self.run, 0, (peer, self.client)
+            )
         return self.header(4) + u32(k, len(plain) + 16) + nonce + sealed
 
     def climb(self, place: int, size: int, path: bytes) -> bytes:
@@ -166,7 +170,7 @@ class SecondClient:
             agreed = self.agree(self.masks[number - 1], self.peer_masks[peer][number - 1])
             pair = (min(self.client, peer), max(self.client, peer))
             sign = 1 if self.client < peer else -1
-            masks.append((sign, derive(agreed, b"mask", self.run, number, pair, asked)))
+            masks.append((sign, derive(self.label, agreed, b"mask", self.run, number, pair, asked)))
         masked = list(values)
         for sign, seed in masks:
             stream = key_stream(seed, word * len(values))

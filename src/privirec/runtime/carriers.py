@@ -17,7 +17,6 @@ from privirec.errors import UsageError
 
 if TYPE_CHECKING:
     from privirec.runtime.enrolment.folders import OperatorFolder
-    from privirec.runtime.one_machine import OneMachine
     from privirec.runtime.runs import Watch
     from privirec.runtime.spec import RunSpec
 
@@ -53,10 +52,6 @@ class InstalledCarrier(ABC):
     def check_installed(self) -> None:
         """Raise UsageError if a library that this carrier needs is missing."""
         return
-
-    @abstractmethod
-    def one_machine(self, folder: Path) -> OneMachine:
-        """Return a federation on this machine, with its files in `folder`."""
 
     @abstractmethod
     def serve(

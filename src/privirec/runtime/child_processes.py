@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,18 +125,25 @@ def check_free(host: str, port: int) -> None:
             raise UsageError(f"cannot listen on {host}:{port} ({error.strerror})") from None
 
 
-def wait_for_port(host: str, port: int, running: Running, seconds: float = 60) -> None:
-    """Wait until the port accepts connections.
+def wait_until(is_up: Callable[[], bool], running: Running, seconds: float = 60) -> None:
+    """Wait until `is_up` returns True.
 
     Raises FederationError if the process ends first, or after `seconds`.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         running.check()
-        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
+        if is_up():
             return
         time.sleep(0.2)
     raise FederationError(f"{running.name} did not start within {seconds:.0f} s; see {running.log}")
+
+
+def listens(host: str, port: int) -> bool:
+    """Return True if the port accepts connections."""
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
+        return True
+    return False
 
 
 def last_line(log: Path) -> str:

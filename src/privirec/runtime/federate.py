@@ -27,6 +27,7 @@ from privirec.privacy.worth import figures, loss_of, worth
 from privirec.progress import QUIET, Phases
 from privirec.runtime.carriers import DEFAULT_CARRIER, installed_carrier
 from privirec.runtime.child_processes import SERVER
+from privirec.runtime.one_machine import OneMachine
 from privirec.runtime.pledges import Pledges
 from privirec.runtime.run import run
 from privirec.runtime.run_plan import RunPlan
@@ -128,7 +129,7 @@ def _federate(
     program = program_of(spec.program, train.n_users, train.n_items)
     policy = _policy(spec, train, clients)
     began = time.perf_counter()
-    with installed_carrier(carrier).one_machine(folder) as network:
+    with OneMachine(folder, carrier) as network:
         network.prepare(train, clients, policy)
         network.may_lose = spec.statement(clients, 1).dropped
         network.start()

@@ -6,12 +6,15 @@ Every client has its own folder and its own processes; they share only the netwo
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
-from abc import ABC, abstractmethod
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import privirec
 from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.data.interactions import Interactions
 from privirec.data.text import fits_text, text_lines
@@ -19,6 +22,7 @@ from privirec.durable import private_folder, write_whole
 from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime import child_processes
+from privirec.runtime.carriers import HTTPS, installed_carrier
 from privirec.runtime.child_processes import Processes, Running
 from privirec.runtime.enrolment.certificates import make_certificates
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
@@ -32,14 +36,19 @@ CLIENT_THREADS = dict.fromkeys(
 
 
 @dataclass
-class OneMachine(ABC):
-    """Folders and processes of a federation. Use as a context manager."""
+class OneMachine:
+    """Folders and processes of a federation, started with the commands of a real one.
+
+    Use as a context manager.
+    """
 
     folder: Path
+    carrier: str = HTTPS
     processes: Processes = field(default_factory=Processes)
     server: OperatorFolder | None = None
     clients: list[Path] = field(default_factory=list)
     link: Running | None = None
+    port: int = field(default_factory=child_processes.free_port)
     peaks: dict[str, float] = field(default_factory=dict)
     """Peak resident memory of each program and its descendants, in megabytes."""
     may_lose: int = 0
@@ -49,27 +58,61 @@ class OneMachine(ABC):
         """Create keys, certificates, the roster and all folders; see `make_federation`."""
         self.server, self.clients = make_federation(self.folder, train, n_clients, policy)
 
-    @abstractmethod
     def start(self) -> None:
         """Start the server and all clients."""
+        self.start_server()
+        for folder in self.clients:
+            self.start_client(folder)
 
-    @abstractmethod
+    def start_server(self) -> Running:
+        """Start the server, and return when it is up."""
+        log = self.folder / "server.out"
+        before = log.stat().st_size if log.exists() else 0
+        where = ["--host", "127.0.0.1", "--port", str(self.port), "--watched-port", "0"]
+        command = ["server", "up", str(self.home.folder), *where, "--carrier", self.carrier]
+        self.link = self._start(child_processes.SERVER, command, {}, log)
+        child_processes.wait_until(lambda: b"Up on" in log.read_bytes()[before:], self.link, 300)
+        return self.link
+
+    def start_client(self, folder: Path) -> Running:
+        address = f"127.0.0.1:{self.port}"
+        server = f"https://{address}" if self.carrier == HTTPS else address
+        command = ["client", "up", str(folder), "--server", server]
+        return self._start(folder.name, command, CLIENT_THREADS, folder / "client.out")
+
     def run(self, name: str, spec: RunSpec, watch: Watch) -> dict[str, Any]:
         """Start a run, wait for its end, and return the server's result record."""
+        carrier = installed_carrier(self.carrier)
+        carrier.start_run(self.home, name, spec)
+        return carrier.follow_run(self.home, name, self.looking_after(watch))
 
-    @abstractmethod
-    def keep_up(self) -> None:
-        """Detect processes that have ended; restart those that can be restarted."""
+    def _check_all(self) -> None:
+        """Raise FederationError if the server or too many clients have ended."""
+        ended = [one for one in self.processes.running if one.process.poll() is not None]
+        lost = [one for one in ended if one is not self.link]
+        if len(lost) > self.may_lose or len(ended) > len(lost):
+            for one in ended:
+                one.check()
+
+    @staticmethod
+    def environment() -> dict[str, str]:
+        """Return the environment of all processes."""
+        package = str(Path(privirec.__file__).resolve().parents[1])
+        path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+        return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+    def _start(self, name: str, command: list[str], env: Mapping[str, str], log: Path) -> Running:
+        program = [sys.executable, "-P", "-m", "privirec", *command]
+        return self.processes.start(name, program, {**self.environment(), **env}, log)
 
     def looking_after(self, watch: Watch) -> Watch:
         """Return a watch that checks all processes and records their memory, then calls `watch`."""
 
         def look(status: dict[str, Any]) -> None:
-            self.keep_up()
+            self._check_all()
             now: dict[str, float] = {}
             for one in self.processes.running:
-                name = one.name.rstrip("+")
-                now[name] = now.get(name, 0.0) + child_processes.memory(one.process.pid)
+                now[one.name] = now.get(one.name, 0.0) + child_processes.memory(one.process.pid)
             self.peaks |= {name: max(self.peaks.get(name, 0.0), now[name]) for name in now}
             watch(status)
 

@@ -25,8 +25,6 @@ from privirec.secagg.messages import (
     MAX_SUMS,
     RUN_BYTES,
     Announce,
-    ProtocolMessage,
-    decoder,
     encode,
 )
 from privirec.secagg.parameters import PPM, Statement
@@ -50,16 +48,16 @@ class Announcement:
         return cls(terms, raw, hashlib.sha256(raw).digest())
 
     @classmethod
-    def read(cls, raw: bytes, kind: type[ProtocolMessage] = Announce) -> Announcement:
-        """Parse an announcement of type `kind`; raise MalformedMessage for anything else."""
-        terms = decoder(kind)(raw)
+    def read(cls, raw: bytes, exchange: MessageOrder) -> Announcement:
+        """Parse an announcement of a protocol; raise MalformedMessage for anything else."""
+        terms = exchange.decode(raw)
         if not isinstance(terms, Announce):
-            raise MalformedMessage(f"{kind.__name__} is no announcement")
+            raise MalformedMessage(f"{type(terms).__name__} is no announcement")
         return cls(terms, raw, hashlib.sha256(raw).digest())
 
 
 def announce(
-    code: int,
+    exchange: MessageOrder,
     roster: Roster,
     statement: Statement,
     shapes: Sequence[VectorShape],
@@ -73,7 +71,8 @@ def announce(
     check_settings(roster, statement, shapes, settings)
     return Announce(
         random_bytes(RUN_BYTES) if settings.run is None else settings.run,
-        code,
+        exchange.code,
+        exchange.version,
         statement,
         settings.min_cohort,
         settings.block_entries,

@@ -167,7 +167,7 @@ class BaseClient(ClientSession, Generic[State]):
 
     def dump(self) -> bytes:
         self.check_open()
-        return self.state.dump(self.exchange.code)
+        return self.state.dump(self.exchange.label)
 
     def close(self) -> None:
         self._closed = True
@@ -209,7 +209,7 @@ class BaseClient(ClientSession, Generic[State]):
         if not isinstance(message, Announce):
             return self.answer(message, raw)
         check_announcement(message, self.exchange, self.client, self.roster, self.policy)
-        self._announcement = Announcement.read(raw, type(message))
+        self._announcement = Announcement.read(raw, self.exchange)
         state.announcement = raw
         state.stage = 1
         return self.join()
@@ -237,7 +237,7 @@ class BaseClient(ClientSession, Generic[State]):
     def _stored_announcement(self) -> Announcement:
         client = self.client
         try:
-            found = Announcement.read(self.state.announcement, self.exchange.told[0])
+            found = Announcement.read(self.state.announcement, self.exchange)
         except MalformedMessage as error:
             raise BadDump("stored state without an announcement") from error
         if found.terms.roster != self.roster.digest:

@@ -1,7 +1,7 @@
 """Identities (Ed25519), key agreement (X25519 and HKDF), and sealing of shares (AES-256-GCM).
 
-Every derived key is bound to the protocol version, its purpose, the run, the sum and the ordered
-pair of clients, so that a key is never valid in another context.
+Every derived key is bound to the protocol and its version, its purpose, the run, the sum and the
+ordered pair of clients, so that a key is never valid in another context.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from privirec.secagg.errors import BadKey, BadShare, BadSignature, WipedSecret
 RandomBytes = Callable[[int], bytes]
 """Source of random bytes. Sessions are given a source and never choose one."""
 
-VERSION = 3
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 NONCE_BYTES = 12
@@ -52,8 +51,12 @@ _SMALL_ORDER = frozenset(
 NOTHING_ASKED = bytes(32)
 """Digest of what clients are asked for if the application specifies nothing."""
 
-LABEL = b"privirec-secagg-" + bytes([VERSION])
-"""Prefix of everything that is derived, signed or sealed."""
+LABEL = b"privirec-secagg-"
+"""Prefix of everything that is derived, signed or sealed.
+
+Derived keys have the protocol and its version as well (`MessageOrder.label`). Signed and sealed
+bytes have them in the digest of the announcement.
+"""
 
 
 _SHA256 = SHA256()
@@ -185,7 +188,13 @@ def agree(private: bytes, publics: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def mask_seed(
-    agreed: bytes, run: bytes, sum_number: int, one: int, other: int, asked: bytes = NOTHING_ASKED
+    label: bytes,
+    agreed: bytes,
+    run: bytes,
+    sum_number: int,
+    one: int,
+    other: int,
+    asked: bytes = NOTHING_ASKED,
 ) -> bytes:
     """Return the seed of the mask that two clients have in common in a sum; symmetric in both.
 
@@ -193,15 +202,16 @@ def mask_seed(
     things derive different seeds, so that their masks do not cancel.
     """
     pair = (one, other) if one < other else (other, one)
-    return derive(agreed, b"mask", run, sum_number, pair, asked)
+    return derive(label, agreed, b"mask", run, sum_number, pair, asked)
 
 
-def sealing_key(agreed: bytes, run: bytes, sender: int, receiver: int) -> bytes:
+def sealing_key(label: bytes, agreed: bytes, run: bytes, sender: int, receiver: int) -> bytes:
     """Return the key for shares from `sender` to `receiver`; each direction has its own."""
-    return derive(agreed, b"seal", run, 0, (sender, receiver))
+    return derive(label, agreed, b"seal", run, 0, (sender, receiver))
 
 
 def derive(
+    label: bytes,
     agreed: bytes,
     purpose: bytes,
     run: bytes,
@@ -211,10 +221,11 @@ def derive(
 ) -> bytes:
     """Return a 32-byte key for one purpose (four letters) and one ordered pair of clients.
 
-    In keys that hide a vector, `asked` is the digest of what the sum asks for.
+    `label` names the protocol and its version (`MessageOrder.label`). In keys that hide a vector,
+    `asked` is the digest of what the sum asks for.
     """
     info = purpose + run + struct.pack(">III", sum_number, *pair) + asked
-    return HKDF(_SHA256, KEY_BYTES, salt=LABEL, info=info).derive(agreed)
+    return HKDF(_SHA256, KEY_BYTES, salt=label, info=info).derive(agreed)
 
 
 def shares_context(announcement: bytes, sender: int, receiver: int) -> bytes:

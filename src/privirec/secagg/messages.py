@@ -5,10 +5,10 @@ Integers are big-endian; packed ring entries are not (see `ring`). Each type wri
 own fields, and each protocol builds a `decoder` for its types. Decoding is strict: `encode`
 reproduces every accepted message byte for byte, and all other input raises MalformedMessage.
 
-Kinds are unique over all protocols: 1 to 15 belong to `bell2020`, 16 to 31 to LightSecAgg, 32 to 47
-to correlated noise. Protocols that add nothing to the announcement use `Announce` (1). Vectors
-are no messages: they travel as packed entries alone, and the carrier names run, sum and client.
-docs/reference/secagg-wire.md is the specification.
+Each protocol has a version of its own. Kinds are unique over all protocols: 1 to 15 belong to
+`bell2020`, 16 to 31 to LightSecAgg, 32 to 47 to correlated noise. Protocols that add nothing to the
+announcement use `Announce` (1). Vectors are no messages: they travel as packed entries alone, and
+the carrier names run, sum and client. docs/reference/secagg-wire.md is the specification.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from privirec.secagg.errors import (
     TruncatedMessage,
     WrongVersion,
 )
-from privirec.secagg.keys import VERSION
 from privirec.secagg.parameters import PPM, ServerModel, Statement
 from privirec.secagg.ring import BLOCK_ALIGNMENT, VectorShape
 
@@ -46,7 +45,7 @@ _SERVER_MODELS = (ServerModel.SEMI_HONEST, ServerModel.ACTIVE)
 
 
 class Header(NamedTuple):
-    """Fields at the start of every message, after version and kind."""
+    """Fields at the start of every message, without version and kind."""
 
     run: bytes
     round_number: int
@@ -61,6 +60,8 @@ class ProtocolMessage(ABC):
     __slots__ = ()
 
     kind: ClassVar[int]
+    version: int
+    """Version of the protocol; a constant of the class in all messages but announcements."""
     of_sum: ClassVar[bool] = False
     """True if the message belongs to one sum; otherwise its round is 0."""
     to_all: ClassVar[bool] = False
@@ -80,6 +81,25 @@ class ProtocolMessage(ABC):
         """Parse the fields; raise MalformedMessage for what `write_fields` would not produce."""
 
 
+@dataclass(frozen=True, slots=True)
+class SetupMessage(ProtocolMessage):
+    """A message of the set-up, between the server and one client."""
+
+    run: bytes
+    client: int
+    round_number: int = field(default=0, init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SumMessage(ProtocolMessage):
+    """A message of one sum, between the server and one client."""
+
+    of_sum: ClassVar[bool] = True
+    run: bytes
+    round_number: int
+    client: int
+
+
 class Reader:
     """Sequential reader of the fields of a message."""
 
@@ -91,6 +111,11 @@ class Reader:
         """Raise TruncatedMessage unless `size` bytes are left; call it before reading a list."""
         if len(self._data) - self._position < size:
             raise TruncatedMessage("the message ends before its fields do")
+
+    @property
+    def version(self) -> int:
+        """Version in the header."""
+        return self._data[0]
 
     def take(self, size: int) -> bytes:
         self.expect(size)
@@ -121,9 +146,26 @@ class Reader:
             raise OversizedMessage(f"{spare} bytes after the last field")
 
 
+@dataclass(frozen=True, slots=True)
+class SurvivorsMessage(SumMessage):
+    """Server to client: the clients whose vectors are in the sum."""
+
+    survivors: bytes
+    """Bit map of the survivors."""
+
+    def write_fields(self) -> Iterable[bytes]:
+        return (self.survivors,)
+
+    @classmethod
+    def read_fields(cls, header: Header, reader: Reader) -> Self:
+        return cls(*header, reader.rest())
+
+
 def encode(message: ProtocolMessage) -> bytes:
     """Return the message as bytes."""
-    header = _HEADER.pack(VERSION, message.kind, message.run, message.round_number, message.client)
+    header = _HEADER.pack(
+        *(message.version, message.kind, message.run, message.round_number, message.client)
+    )
     return b"".join((header, *message.write_fields()))
 
 
@@ -132,8 +174,11 @@ def addressed(message: bytes, client: int) -> bytes:
     return message[: _HEADER.size - 4] + struct.pack(">I", client) + message[_HEADER.size :]
 
 
-def decoder(*types: type[ProtocolMessage]) -> Callable[[bytes], ProtocolMessage]:
-    """Return a parser for messages of these types; it raises MalformedMessage for all else."""
+def decoder(version: int, *types: type[ProtocolMessage]) -> Callable[[bytes], ProtocolMessage]:
+    """Return a parser for messages of these types; it raises MalformedMessage for all else.
+
+    Messages have the version of their protocol.
+    """
     by_kind = {one.kind: one for one in types}
 
     def decode(data: bytes) -> ProtocolMessage:
@@ -142,8 +187,8 @@ def decoder(*types: type[ProtocolMessage]) -> Callable[[bytes], ProtocolMessage]
             raise OversizedMessage(
                 f"a message has at most {MAX_MESSAGE_BYTES} bytes, not {len(data)}"
             )
-        if data and data[0] != VERSION:
-            raise WrongVersion(f"protocol version {data[0]}, expected {VERSION}")
+        if data and data[0] != version:
+            raise WrongVersion(f"protocol version {data[0]}, expected {version}")
         reader = Reader(data)
         _, kind, *values = reader.unpack(_HEADER)
         header = Header(*values)
@@ -170,6 +215,7 @@ class Announce(ProtocolMessage):
     to_all: ClassVar[bool] = True
     run: bytes
     protocol: int
+    version: int
     statement: Statement
     min_cohort: int
     block_entries: int
@@ -226,7 +272,10 @@ class Announce(ProtocolMessage):
             *(clients, corrupt, dropped, security, correctness, sums),
             server=_SERVER_MODELS[server],
         )
-        return cls(header.run, protocol, statement, min_cohort, block_entries, roster, shapes)
+        return cls(
+            *(header.run, protocol, reader.version, statement, min_cohort, block_entries),
+            *(roster, shapes),
+        )
 
 
 def _read_shape(reader: Reader) -> VectorShape:

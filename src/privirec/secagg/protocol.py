@@ -35,7 +35,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from privirec.secagg.keys import NOTHING_ASKED, Identity, RandomBytes, Roster
+from privirec.secagg.keys import LABEL, NOTHING_ASKED, Identity, RandomBytes, Roster
 from privirec.secagg.messages import ProtocolMessage
 from privirec.secagg.parameters import Parameters, ServerModel, Statement
 from privirec.secagg.ring import VectorShape, Words
@@ -111,6 +111,8 @@ class MessageOrder:
     name: str
     code: int
     """Number of the protocol in announcements and in stored clients."""
+    version: int
+    """Version of the protocol in messages, derived keys and stored clients."""
     schedule: Schedule
     decode: Callable[[bytes], ProtocolMessage]
     told: tuple[type[ProtocolMessage], ...]
@@ -119,6 +121,11 @@ class MessageOrder:
     """Type of a client's answer -> step it belongs to; vectors have no type."""
     active_schedule: Schedule | None = None
     """Schedule against an active server; see `Protocol`."""
+
+    @property
+    def label(self) -> bytes:
+        """Prefix of derived keys: the protocol and its version."""
+        return LABEL + bytes([self.code, self.version])
 
     def schedule_for(self, statement: Statement) -> Schedule:
         """Return the schedule of a run under this statement."""

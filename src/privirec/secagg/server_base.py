@@ -53,7 +53,7 @@ class BaseServer(ServerSession):
         random_bytes: RandomBytes,
     ) -> None:
         self.exchange = exchange
-        terms = announce(exchange.code, roster, statement, shapes, settings, random_bytes)
+        terms = announce(exchange, roster, statement, shapes, settings, random_bytes)
         announcement = Announcement.of(self.announced(terms))
         self.announcement = announcement.raw
         self.terms = announcement.terms

@@ -52,8 +52,6 @@ def map_bytes(statement: Statement) -> int:
     return -(-statement.clients // 8)
 
 
-def announced(
-    code: int, statement: Statement, shapes: Sequence[VectorShape], block_entries: int
-) -> Announce:
-    """Return an announcement of this run."""
-    return Announce(RUN, code, statement, 0, block_entries, bytes(DIGEST_BYTES), tuple(shapes))
+def announced(statement: Statement, shapes: Sequence[VectorShape], block_entries: int) -> Announce:
+    """Return an announcement of the size that this run's has."""
+    return Announce(RUN, 0, 0, statement, 0, block_entries, bytes(DIGEST_BYTES), tuple(shapes))

@@ -8,12 +8,11 @@ from array import array
 from dataclasses import dataclass, fields
 from typing import Self
 
-from privirec.secagg import keys
 from privirec.secagg.errors import BadDump
 from privirec.secagg.keys import Secret
 
-# The last byte is the version of the stored format.
-_DUMP_MARK = b"privirec-secagg-client" + bytes([keys.VERSION, 4])
+_MARK = b"client" + bytes([5])
+"""Mark of the stored format and its version."""
 
 
 @dataclass(slots=True)
@@ -44,9 +43,9 @@ class StoredState:
             if isinstance(value, Secret):
                 value.wipe()
 
-    def dump(self, code: int) -> bytes:
-        """Return all fields as bytes, with a format mark in front and a digest at the end."""
-        parts = [_DUMP_MARK, bytes([code])]
+    def dump(self, label: bytes) -> bytes:
+        """Return all fields as bytes, between the protocol's label with a mark and a digest."""
+        parts = [label, _MARK]
         for entry in fields(self):
             value = getattr(self, entry.name)
             if isinstance(value, int):
@@ -62,10 +61,10 @@ class StoredState:
         return data + hashlib.sha256(data).digest()
 
     @classmethod
-    def load(cls, dumped: bytes, code: int) -> Self:
+    def load(cls, dumped: bytes, label: bytes) -> Self:
         """Return the state from the output of `dump`; raise BadDump for anything else."""
         data, digest = dumped[:-32], dumped[-32:]
-        mark = _DUMP_MARK + bytes([code])
+        mark = label + _MARK
         if hashlib.sha256(data).digest() != digest or not data.startswith(mark):
             raise BadDump("stored state is damaged, or of another version or protocol")
         state = cls(0)

@@ -319,7 +319,9 @@ class LyingServer:
             private = self._rebuild(self.loot.key_shares[known])
         public = self.session._advertised[other].mask_keys[:KEY_BYTES]
         (agreed,) = keys.agree(private, [public])
-        return keys.mask_seed(agreed, self.session.terms.run, 1, client, peer)
+        return keys.mask_seed(
+            self.session.exchange.label, agreed, self.session.terms.run, 1, client, peer
+        )
 
     def _rebuild(self, shares: Mapping[int, bytes]) -> bytes:
         (secret,) = combine(sorted(shares.items())[: self.parameters.threshold])

@@ -187,7 +187,7 @@ def agreement_seconds() -> float:
 
     def agree() -> None:
         for agreed in keys.agree(private, [public]):
-            keys.mask_seed(agreed, bytes(16), 1, 0, 1)
+            keys.mask_seed(keys.LABEL, agreed, bytes(16), 1, 0, 1)
 
     return timed(agree)
 

@@ -46,7 +46,7 @@ def protocol_of(rule: NoiseRule) -> Protocol:
         lambda statement: Parameters(graph_degree(statement), 0),
         client=lambda number, *more: CorrelatedClient(exchange, CorrelatedState(number), *more),
         load_client=lambda dumped, *more: CorrelatedClient(
-            exchange, CorrelatedState.load(dumped, exchange.code), *more
+            exchange, CorrelatedState.load(dumped, exchange.label), *more
         ),
         server=lambda *more: CorrelatedServer(exchange, *more),
         sum_bytes=lambda *more: sum_bytes(exchange, *more),

@@ -177,11 +177,13 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
     def _pair_secrets(self, peer_keys: tuple[NoisyAdvertise, ...]) -> Secret:
         """Return the secrets with each peer for all sums, from which common noise is derived."""
         private, terms = self.state.private_key.reveal(), self._terms
+        label = self.exchange.label
         agreed = list(keys.agree(private, (key.noise_key for key in peer_keys)))
         seeds = bytearray()
         for number in range(1, terms.statement.rounds + 1):
             for secret, key in zip(agreed, peer_keys, strict=True):
-                seeds += keys.derive(secret, b"pair", terms.run, number, self._pair(key.client))
+                pair = self._pair(key.client)
+                seeds += keys.derive(label, secret, b"pair", terms.run, number, pair)
         return Secret(seeds)
 
     def _pair(self, peer: int) -> tuple[int, int]:
@@ -204,12 +206,13 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
             SEED_BYTES * (sum_number - 1), SEED_BYTES * sum_number
         )
         state.own_seeds.wipe(SEED_BYTES * sum_number)
-        run = self._terms.run
+        run, label = self._terms.run, self.exchange.label
         add: list[bytes] = []
         subtract: list[bytes] = []
         for number, peer in enumerate(state.peers):
             secret = secrets[SEED_BYTES * number : SEED_BYTES * (number + 1)]
-            seed = keys.derive(secret, b"asks", run, sum_number, self._pair(peer), asked)
+            pair = self._pair(peer)
+            seed = keys.derive(label, secret, b"asks", run, sum_number, pair, asked)
             (add if self.client < peer else subtract).append(seed)
         levels = self._terms.noise[sum_number - 1]
         generator = NoiseGenerator(GaussianNoise(1 << levels.pair_bits))

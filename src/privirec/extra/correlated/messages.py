@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from privirec.extra.correlated.levels import NoiseLevels
@@ -13,13 +13,16 @@ from privirec.secagg.keys import KEY_BYTES, SIGNATURE_BYTES
 from privirec.secagg.messages import (
     Announce,
     Header,
-    ProtocolMessage,
     Reader,
+    SetupMessage,
     check_ascending,
     decoder,
 )
 
 _LEVELS = struct.Struct(">bBB")
+
+VERSION = 4
+"""Version of the protocol, in its messages and derived keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class NoisyAnnounce(Announce):
         return cls(
             terms.run,
             terms.protocol,
+            terms.version,
             terms.statement,
             terms.min_cohort,
             terms.block_entries,
@@ -66,15 +70,13 @@ class NoisyAnnounce(Announce):
 
 
 @dataclass(frozen=True, slots=True)
-class NoisyAdvertise(ProtocolMessage):
+class NoisyAdvertise(SetupMessage):
     """Client to server: the public key from which common noise is derived, signed."""
 
     kind: ClassVar[int] = 33
-    run: bytes
-    client: int
+    version = VERSION
     noise_key: bytes
     signature: bytes
-    round_number: int = field(default=0, init=False)
 
     def write_fields(self) -> Iterable[bytes]:
         return self.noise_key, self.signature
@@ -89,17 +91,15 @@ class NoisyAdvertise(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class NoisyNeighbours(ProtocolMessage):
+class NoisyNeighbours(SetupMessage):
     """Server to client: participants, and the keys of its neighbours."""
 
     kind: ClassVar[int] = 34
-    run: bytes
-    client: int
+    version = VERSION
     participants: bytes
     """Bit map: bit p % 8 of byte p // 8 (lowest first) is set if roster client p takes part."""
     keys: tuple[NoisyAdvertise, ...]
     """Keys of the neighbours, ascending by client."""
-    round_number: int = field(default=0, init=False)
 
     def write_fields(self) -> Iterable[bytes]:
         yield struct.pack(">II", len(self.participants), len(self.keys))
@@ -120,4 +120,4 @@ class NoisyNeighbours(ProtocolMessage):
         return cls(header.run, header.client, participants, keys)
 
 
-decode = decoder(NoisyAnnounce, NoisyAdvertise, NoisyNeighbours)
+decode = decoder(VERSION, NoisyAnnounce, NoisyAdvertise, NoisyNeighbours)

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from privirec.extra.correlated.levels import NoiseRule, graph_degree, upload_shape
 from privirec.extra.correlated.messages import (
+    VERSION,
     NoisyAdvertise,
     NoisyAnnounce,
     NoisyNeighbours,
@@ -41,6 +42,7 @@ class CorrelatedExchange(MessageOrder):
         return cls(
             name,
             code,
+            VERSION,
             Schedule(setup=("advertise",)),
             decode,
             told=(NoisyAnnounce, NoisyNeighbours),
@@ -75,7 +77,7 @@ def sum_bytes(
         for shape, levels in zip(shapes, noise, strict=True)
     ]
     key = NoisyAdvertise(RUN, CLIENT, bytes(KEY_BYTES), bytes(SIGNATURE_BYTES))
-    terms = announced(exchange.code, statement, shapes, block_entries)
+    terms = announced(statement, shapes, block_entries)
     first_down = length(NoisyAnnounce.adding(terms, degree, noise)) + length_of_list(
         lambda count: NoisyNeighbours(RUN, CLIENT, b"", (key,) * count), degree
     )

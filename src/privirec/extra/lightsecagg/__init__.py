@@ -31,7 +31,7 @@ LIGHTSECAGG = Protocol(
     graph_parameters,
     client=lambda number, *more: LightClient(EXCHANGE, LightState(number), *more),
     load_client=lambda dumped, *more: LightClient(
-        EXCHANGE, LightState.load(dumped, EXCHANGE.code), *more
+        EXCHANGE, LightState.load(dumped, EXCHANGE.label), *more
     ),
     server=lambda *more: LightServer(EXCHANGE, *more),
     sum_bytes=sum_bytes,

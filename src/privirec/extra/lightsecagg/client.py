@@ -192,13 +192,13 @@ class LightClient(BaseClient[LightState]):
             if client == self.client and key.sealing_key != keys.public_key(private):
                 raise BadKey(f"the key of client {client} is not the one it has advertised")
         agreed = keys.agree(private, (key.sealing_key for key in message.keys))
-        sealing_keys = bytearray()
+        label, sealing_keys = self.exchange.label, bytearray()
         for client, secret in zip(participants, agreed, strict=True):
             if client == self.client:
                 sealing_keys += bytes(2 * KEY_BYTES)
                 continue
-            sealing_keys += keys.sealing_key(secret, terms.run, self.client, client)
-            sealing_keys += keys.sealing_key(secret, terms.run, client, self.client)
+            sealing_keys += keys.sealing_key(label, secret, terms.run, self.client, client)
+            sealing_keys += keys.sealing_key(label, secret, terms.run, client, self.client)
         state.sealing_private.wipe()
         state.sealing_keys = Secret(sealing_keys)
         state.participants = message.receivers

@@ -13,11 +13,16 @@ from privirec.secagg.messages import (
     DIGEST_BYTES,
     Announce,
     Header,
-    ProtocolMessage,
     Reader,
+    SetupMessage,
+    SumMessage,
+    SurvivorsMessage,
     check_empty,
     decoder,
 )
+
+VERSION = 4
+"""Version of the protocol, in its messages and derived keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +38,12 @@ class SignedKey:
 
 
 @dataclass(frozen=True, slots=True)
-class LightAdvertise(ProtocolMessage):
+class LightAdvertise(SetupMessage):
     """Client to server: its key for the pieces of this run."""
 
     kind: ClassVar[int] = 16
-    run: bytes
-    client: int
+    version = VERSION
     key: SignedKey
-    round_number: int = field(default=0, init=False)
 
     def write_fields(self) -> Iterable[bytes]:
         return self.key.sealing_key, self.key.signature
@@ -51,14 +54,11 @@ class LightAdvertise(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Deal(ProtocolMessage):
+class Deal(SumMessage):
     """Server to client: request to draw a mask for this sum and to deal its pieces."""
 
     kind: ClassVar[int] = 17
-    of_sum: ClassVar[bool] = True
-    run: bytes
-    round_number: int
-    client: int
+    version = VERSION
     private: int
     needed: int
     asked: bytes
@@ -85,14 +85,11 @@ class Deal(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces(ProtocolMessage):
+class Pieces(SumMessage):
     """Client to server: sealed pieces of its mask for all others, ascending by receiver."""
 
     kind: ClassVar[int] = 18
-    of_sum: ClassVar[bool] = True
-    run: bytes
-    round_number: int
-    client: int
+    version = VERSION
     nonce: bytes
     count: int
     sealed: bytes = field(repr=False)
@@ -111,34 +108,19 @@ class Pieces(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class LightSurvivors(ProtocolMessage):
+class LightSurvivors(SurvivorsMessage):
     """Server to client: the clients whose vectors are in the sum."""
 
     kind: ClassVar[int] = 19
-    of_sum: ClassVar[bool] = True
-    run: bytes
-    round_number: int
-    client: int
-    survivors: bytes
-    """Bit map of the survivors."""
-
-    def write_fields(self) -> Iterable[bytes]:
-        return (self.survivors,)
-
-    @classmethod
-    def read_fields(cls, header: Header, reader: Reader) -> Self:
-        return cls(*header, reader.rest())
+    version = VERSION
 
 
 @dataclass(frozen=True, slots=True)
-class LightConfirm(ProtocolMessage):
+class LightConfirm(SumMessage):
     """Client to server: its signature on the first sum's survivors; empty in later sums."""
 
     kind: ClassVar[int] = 20
-    of_sum: ClassVar[bool] = True
-    run: bytes
-    round_number: int
-    client: int
+    version = VERSION
     signature: bytes
 
     def write_fields(self) -> Iterable[bytes]:
@@ -151,14 +133,11 @@ class LightConfirm(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Open(ProtocolMessage):
+class Open(SumMessage):
     """Server to client: signatures on the survivors, and the survivors' pieces for this client."""
 
     kind: ClassVar[int] = 21
-    of_sum: ClassVar[bool] = True
-    run: bytes
-    round_number: int
-    client: int
+    version = VERSION
     signers: bytes
     """Bit map of the clients whose signatures follow; empty after the first sum."""
     signatures: tuple[bytes, ...]
@@ -187,14 +166,11 @@ class Open(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class LightAnswer(ProtocolMessage):
+class LightAnswer(SumMessage):
     """Client to server: the sum of the survivors' pieces that it holds, packed."""
 
     kind: ClassVar[int] = 22
-    of_sum: ClassVar[bool] = True
-    run: bytes
-    round_number: int
-    client: int
+    version = VERSION
     packed: bytes = field(repr=False)
 
     def write_fields(self) -> Iterable[bytes]:
@@ -206,5 +182,6 @@ class LightAnswer(ProtocolMessage):
 
 
 decode = decoder(
-    Announce, LightAdvertise, Deal, Pieces, LightSurvivors, LightConfirm, Open, LightAnswer
+    *(VERSION, Announce, LightAdvertise, Deal, Pieces),
+    *(LightSurvivors, LightConfirm, Open, LightAnswer),
 )

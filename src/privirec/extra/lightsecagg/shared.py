@@ -10,6 +10,7 @@ from fractions import Fraction
 from privirec.extra.lightsecagg.code import MaskCode
 from privirec.extra.lightsecagg.field import ElementShape
 from privirec.extra.lightsecagg.messages import (
+    VERSION,
     Deal,
     LightAdvertise,
     LightAnswer,
@@ -40,6 +41,7 @@ from privirec.secagg.sizes import (
 EXCHANGE = MessageOrder(
     "lightsecagg",
     4,
+    VERSION,
     Schedule(setup=("advertise",), preparation=("share",), recovery=("confirm", "recover")),
     decode,
     told=(Announce, Deal, LightSurvivors, Open),
@@ -132,7 +134,7 @@ def sum_bytes(
         )
         if first:
             up += length(LightAdvertise(RUN, CLIENT, key))
-            down += length(announced(EXCHANGE.code, statement, shapes, block_entries))
+            down += length(announced(statement, shapes, block_entries))
             down += in_map + found.quorum * SIGNATURE_BYTES
         each.append(SumBytes(Fraction(up), Fraction(down)))
     return each

@@ -11,7 +11,6 @@ from privirec.runtime.carriers import HTTPS, InstalledCarrier, Listening, Say
 
 if TYPE_CHECKING:
     from privirec.runtime.enrolment.folders import OperatorFolder
-    from privirec.runtime.one_machine import OneMachine
     from privirec.runtime.runs import Watch
     from privirec.runtime.spec import RunSpec
 
@@ -20,11 +19,6 @@ class HttpsInstalled(InstalledCarrier):
     """Plain HTTPS, for any number of clients."""
 
     name = HTTPS
-
-    def one_machine(self, folder: Path) -> OneMachine:
-        from privirec.runtime.https.one_machine import HttpsNetwork  # noqa: PLC0415
-
-        return HttpsNetwork(folder)
 
     def serve(
         self, home: OperatorFolder, listening: Listening, given: Sequence[str], say: Say

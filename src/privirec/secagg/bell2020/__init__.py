@@ -43,7 +43,7 @@ def protocol_of(
         scheme.parameters,
         client=lambda number, *more: client_type(scheme, BellState(number), *more),
         load_client=lambda dumped, *more: client_type(
-            scheme, BellState.load(dumped, scheme.code), *more
+            scheme, BellState.load(dumped, scheme.label), *more
         ),
         server=lambda *more: server_type(scheme, *more),
         sum_bytes=lambda *more: sum_bytes(scheme, *more),

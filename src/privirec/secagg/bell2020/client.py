@@ -206,12 +206,12 @@ class BellClient(BaseClient[BellState]):
         agreed = keys.agree(
             state.sealing_private.reveal(), (key.sealing_key for key in message.keys)
         )
-        sealed, opening = [], bytearray()
+        label, sealed, opening = self.exchange.label, [], bytearray()
         for peer, secret, shares in zip(listed, agreed, dealt, strict=True):
-            key_out = keys.sealing_key(secret, run, self.client, peer)
+            key_out = keys.sealing_key(label, secret, run, self.client, peer)
             context = keys.shares_context(digest, self.client, peer)
             sealed.append(keys.seal(key_out, nonce, shares, context))
-            opening += keys.sealing_key(secret, run, peer, self.client)
+            opening += keys.sealing_key(label, secret, run, peer, self.client)
         state.sealing_private.wipe()
         state.opening_keys = Secret(opening)
         state.peers = array("I", listed)
@@ -329,8 +329,9 @@ class BellClient(BaseClient[BellState]):
         publics = (state.peer_mask_keys[place : place + KEY_BYTES] for place in at)
         add = [state.seeds.reveal(start, start + SEED_BYTES)]
         subtract: list[bytes] = []
+        label = self.exchange.label
         for peer, agreed in zip(state.active, keys.agree(private, publics), strict=True):
-            seed = keys.mask_seed(agreed, terms.run, sum_number, self.client, peer, asked)
+            seed = keys.mask_seed(label, agreed, terms.run, sum_number, self.client, peer, asked)
             (add if self.client < peer else subtract).append(seed)
         return add, subtract
 

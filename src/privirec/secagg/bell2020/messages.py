@@ -13,8 +13,10 @@ from privirec.secagg.keys import KEY_BYTES, NONCE_BYTES, SIGNATURE_BYTES
 from privirec.secagg.messages import (
     Announce,
     Header,
-    ProtocolMessage,
     Reader,
+    SetupMessage,
+    SumMessage,
+    SurvivorsMessage,
     check_ascending,
     check_empty,
     check_sums,
@@ -22,19 +24,20 @@ from privirec.secagg.messages import (
 )
 from privirec.secagg.shamir import SHARE_BYTES
 
+VERSION = 4
+"""Version of `secagg+`, `secagg` and `none`, in their messages and derived keys."""
+
 
 @dataclass(frozen=True, slots=True)
-class Advertise(ProtocolMessage):
+class Advertise(SetupMessage):
     """Client to server: one public key for shares and one per sum for masks, signed."""
 
     kind: ClassVar[int] = 2
-    run: bytes
-    client: int
+    version = VERSION
     sealing_key: bytes
     mask_keys: bytes
     """Concatenated keys, 32 bytes per sum."""
     signature: bytes
-    round_number: int = field(default=0, init=False)
 
     def write_fields(self) -> Iterable[bytes]:
         sums = len(self.mask_keys) // KEY_BYTES
@@ -58,12 +61,11 @@ class Advertise(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours(ProtocolMessage):
+class Neighbours(SetupMessage):
     """Server to client: participants, parameters of the graph, keys of the neighbours."""
 
     kind: ClassVar[int] = 3
-    run: bytes
-    client: int
+    version = VERSION
     neighbours: int
     threshold: int
     participants: bytes
@@ -74,7 +76,6 @@ class Neighbours(ProtocolMessage):
     """Hashes on the path from the receiver's own keys to the root."""
     keys: tuple[Advertise, ...]
     """Keys of the neighbours, ascending by client."""
-    round_number: int = field(default=0, init=False)
 
     def write_fields(self) -> Iterable[bytes]:
         sums = len(self.keys[0].mask_keys) // KEY_BYTES if self.keys else 0
@@ -107,16 +108,14 @@ class Neighbours(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Shares(ProtocolMessage):
+class Shares(SetupMessage):
     """Client to server: sealed shares for each neighbour, ascending by neighbour."""
 
     kind: ClassVar[int] = 4
-    run: bytes
-    client: int
+    version = VERSION
     nonce: bytes
     sealed: tuple[bytes, ...]
     """Ciphertexts of equal length."""
-    round_number: int = field(default=0, init=False)
 
     def write_fields(self) -> Iterable[bytes]:
         size = len(self.sealed[0]) if self.sealed else 0
@@ -140,14 +139,12 @@ class SealedShares:
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver(ProtocolMessage):
+class Deliver(SetupMessage):
     """Server to client: the shares sealed for it, ascending by sender."""
 
     kind: ClassVar[int] = 5
-    run: bytes
-    client: int
+    version = VERSION
     shares: tuple[SealedShares, ...]
-    round_number: int = field(default=0, init=False)
 
     def write_fields(self) -> Iterable[bytes]:
         size = len(self.shares[0].sealed) if self.shares else 0
@@ -169,34 +166,19 @@ class Deliver(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Survivors(ProtocolMessage):
+class Survivors(SurvivorsMessage):
     """Server to client: the clients whose vectors are in the sum."""
 
     kind: ClassVar[int] = 7
-    of_sum: ClassVar[bool] = True
-    run: bytes
-    round_number: int
-    client: int
-    survivors: bytes
-    """Bit map of the survivors."""
-
-    def write_fields(self) -> Iterable[bytes]:
-        return (self.survivors,)
-
-    @classmethod
-    def read_fields(cls, header: Header, reader: Reader) -> Self:
-        return cls(*header, reader.rest())
+    version = VERSION
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm(ProtocolMessage):
+class Confirm(SumMessage):
     """Client to server: its signature on the first sum's survivors."""
 
     kind: ClassVar[int] = 9
-    of_sum: ClassVar[bool] = True
-    run: bytes
-    round_number: int
-    client: int
+    version = VERSION
     signature: bytes
 
     def write_fields(self) -> Iterable[bytes]:
@@ -209,14 +191,11 @@ class Confirm(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed(ProtocolMessage):
+class Confirmed(SumMessage):
     """Server to client: signatures of all its neighbours in the sum, ascending by neighbour."""
 
     kind: ClassVar[int] = 10
-    of_sum: ClassVar[bool] = True
-    run: bytes
-    round_number: int
-    client: int
+    version = VERSION
     signatures: tuple[bytes, ...]
 
     def write_fields(self) -> Iterable[bytes]:
@@ -230,14 +209,11 @@ class Confirmed(ProtocolMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Unmask(ProtocolMessage):
+class Unmask(SumMessage):
     """Client to server: seed shares of the survivors, then key shares of the dropped clients."""
 
     kind: ClassVar[int] = 8
-    of_sum: ClassVar[bool] = True
-    run: bytes
-    round_number: int
-    client: int
+    version = VERSION
     seed_shares: tuple[bytes, ...] = field(repr=False)
     key_shares: tuple[bytes, ...] = field(repr=False)
 
@@ -259,6 +235,7 @@ def _check_first(header: Header) -> None:
 
 
 decode = decoder(
+    VERSION,
     *(Announce, Advertise, Neighbours, Shares, Deliver, Survivors, Unmask),
     *(Confirm, Confirmed),
 )

@@ -279,9 +279,12 @@ class BellServer(BaseServer):
             raise BadShare(f"the opened key of client {client} is not the advertised one")
         peers = self._neighbours[owner]
         survivors = self._ids[peers[self._survived[peers]]].tolist()
+        label = self.exchange.label
         publics = (self._mask_key(peer, sum_number) for peer in survivors)
         for peer, agreed in zip(survivors, keys.agree(private, publics), strict=True):
-            seed = keys.mask_seed(agreed, self.terms.run, sum_number, client, peer, self.asked)
+            seed = keys.mask_seed(
+                *(label, agreed, self.terms.run, sum_number, client, peer, self.asked)
+            )
             # The survivor added the mask if its id is the lower one; undo what it did.
             (subtract if peer < client else add).append(seed)
 

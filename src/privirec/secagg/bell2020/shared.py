@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from privirec.secagg.bell2020.messages import (
+    VERSION,
     Advertise,
     Confirm,
     Confirmed,
@@ -54,6 +55,7 @@ class Scheme(MessageOrder):
         return cls(
             name,
             code,
+            VERSION,
             _SCHEDULE,
             decode,
             told=(Announce, Neighbours, Deliver, Survivors, Confirmed),

@@ -59,7 +59,7 @@ def sum_bytes(
         lambda count: Shares(RUN, CLIENT, bytes(NONCE_BYTES), (sealed,) * count), degree
     )
     first_down = (
-        length(announced(scheme.code, statement, shapes, block_entries))
+        length(announced(statement, shapes, block_entries))
         + length_of_list(neighbours, degree)
         + in_map
         + Fraction(in_paths, statement.clients)
