@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import configparser
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from privirec.app.cli.every import app
+from privirec.runtime.enrolment.certificates import make_certificates
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 UNITS = sorted(DEPLOY.glob("*.service"))
@@ -38,3 +41,19 @@ def test_the_container_and_the_proxy_start_what_there_is() -> None:
     assert set(re.findall(r"--[a-z-]+", command)) <= options_of("server", "up")
     proxy = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
     assert set(re.findall(r"--[a-z-]+", proxy)) <= options_of("server", "up")
+
+
+@pytest.mark.skipif(
+    shutil.which("nginx") is None, reason="nginx is not installed: apt-get install nginx"
+)
+def test_nginx_reads_the_configuration_of_the_proxy(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ("fed.example.org",))
+    proxy = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+    for kind in ("crt", "key"):
+        proxy = proxy.replace(f"/etc/ssl/fed.example.org.{kind}", str(tmp_path / f"server.{kind}"))
+    around = f"pid {tmp_path}/pid; error_log stderr; events {{}} http {{ access_log off;\n{proxy}}}"
+    (tmp_path / "nginx.conf").write_text(around)
+    command = ["nginx", "-t", "-q", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "[warn]" not in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import typer
 from typer.testing import CliRunner
 
 from privirec.app.cli import device as device_commands
+from privirec.app.cli import every
 from privirec.app.cli import recommend as recommend_command
-from privirec.data import Interactions
+from privirec.data import Dataset, Interactions
 from privirec.device import Catalogue, Store
+from privirec.device.installed import Installed
 from privirec.errors import DataWarning, PrivirecError
+from privirec.models import GFCF
 
 app = typer.Typer()
 app.command("recommend")(recommend_command.command)
@@ -168,7 +172,7 @@ def test_forgetting_says_what_it_shows_and_what_cannot_be_stopped(mine: Path) ->
     assert "Run r1: nothing has left, and this client leaves it." in out
     assert "difference" not in out
     with Store(mine) as opened:
-        opened.begin_run("r2", catalogue)
+        opened.begin_run("r2", catalogue, datetime(2020, 1, 6, tzinfo=UTC))
         opened.note_sent("r2")
     out = run("device", "forget", items[1], *store)
     assert "Run r2: your vector has left, so that run may still be opened" in out
@@ -179,6 +183,19 @@ def test_forgetting_says_what_it_shows_and_what_cannot_be_stopped(mine: Path) ->
     out = run("device", "forget", items[2], *store)
     assert "has left" not in out
     assert "can read in their difference what was forgotten" in out
+    assert "noise" not in out
+
+
+def test_forgetting_after_a_run_with_noise_claims_nothing_of_exact_sums(mine: Path) -> None:
+    with Store(mine) as opened:
+        items = opened.items("me")
+        opened.begin_run("r1", Catalogue([f"item-{number:04d}" for number in range(20)]))
+        opened.note_sent("r1")
+        opened.finish_run("r1")
+    out = run("device", "forget", items[0], "--store", mine)
+    assert "It was in sums with noise, and their promise covers this change too" in out
+    assert "exact" not in out
+    assert "sits out" not in out
 
 
 @pytest.mark.parametrize(
@@ -239,3 +256,15 @@ def test_titles_from_a_file_and_unknown_items_aloud(
         *("--similar-to", "item-0003"),
     )
     assert "Similar to Book 3" in out
+
+
+def test_explain_privacy_takes_an_installed_model_as_recommend_does(
+    tmp_path: Path, small: Dataset
+) -> None:
+    saved = GFCF(rank=4).fit(small.train).save(tmp_path / "saved")
+    Installed(tmp_path / "model").install(saved)
+    told = [
+        CliRunner().invoke(every.app, ["explain-privacy", str(path)], catch_exceptions=False)
+        for path in (saved, tmp_path / "model")
+    ]
+    assert told[0].output == told[1].output != ""

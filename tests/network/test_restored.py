@@ -10,15 +10,20 @@ from unittest import mock
 
 import pytest
 
+from privirec.errors import FederationError
 from privirec.federated import wire
+from privirec.privacy.policy import Policy
 from privirec.runtime import envelope
 from privirec.runtime.coordinator import Stage
+from privirec.runtime.enrolment.folders import ClientFolder
 from privirec.runtime.envelope import Envelope
 from privirec.runtime.messages import Abort, Answer, ArtifactPiece, Refused, SendVector, Vector
 from privirec.runtime.node import memory
+from privirec.runtime.one_machine import make_federation
 from privirec.runtime.refusals import Code
 
 from .chaos import Federation, Killed
+from .test_https_processes import histories
 from .test_node import STEPS, Talk, asked, refused, said_in
 
 
@@ -248,3 +253,26 @@ def test_a_piece_has_one_content(federation: Federation) -> None:
     for parts in ((), (b"1", b"2")):
         reply = talk.forged(0, piece, *parts)
         refused(reply, "without its content", Code.BAD_ARTIFACT, final=False)
+
+
+def test_the_backup_that_the_guide_names_makes_a_client_again(tmp_path: Path) -> None:
+    """Keys without the client's memory do not start again; a new client has its history."""
+    home, paths = make_federation(tmp_path, histories(), 3, Policy())
+    old = ClientFolder(paths[0])
+    backup = tmp_path / "backup"
+    backup.mkdir()
+    for name in ("history.txt", "policy.toml"):
+        shutil.copy(old.folder / name, backup / name)
+    shutil.rmtree(old.folder / "runs")
+    with pytest.raises(FederationError, match="make a new client"):
+        old.node()
+    new = ClientFolder.create(tmp_path / "new")
+    for name in ("history.txt", "policy.toml"):
+        shutil.copy(backup / name, new.folder / name)
+    home.save(home.members.revoke(0).approve(new.card("client-0 again")))
+    shutil.copy(home.folder / "catalogue.txt", new.folder / "catalogue.txt")
+    assert new.join(new.offered(home.folder / "roster.json", operator=home.operator)) == 3
+    new.write(new.settings.model_copy(update={"histories": "history.txt"}))
+    found, unknown = new.histories().preview(home.catalogue)
+    assert (found.n_users, unknown) == (6, 0)
+    new.node().close()

@@ -276,12 +276,24 @@ def test_a_run_is_shown_with_the_clients_that_it_had(home: OperatorFolder, tmp_p
     assert found.clients[0]["revoked"]
     assert found.clients[0]["state"] not in ("", "revoked")
     assert found.clients[0]["why"] == "revoked since"
-    now = list(operating.client_rows(home, {}))
-    assert [(each["name"], each["state"]) for each in now if each["state"]] == [
-        ("Oslo", "revoked"),
-        ("Gone", "revoked"),
-    ]
-    assert "late" in [each["name"] for each in now]
+    now = {each["name"]: each["state"] for each in operating.client_rows(home, {})}
+    assert now == {
+        "Oslo": "revoked",
+        "<b>Lyon</b>": "approved",
+        "Gone": "revoked",
+        "late": "approved",
+    }
+
+
+def test_the_page_of_clients_lists_new_and_revoked_ones_too(
+    visitor: Visitor, home: OperatorFolder, tmp_path: Path
+) -> None:
+    begin(home, "monday")
+    members = home.members.revoke(0).approve(ClientFolder.create(tmp_path / "late").card("late"))
+    home.save(members)
+    shown = visitor.look("clients").words
+    for word in ("As the run monday saw them", "Oslo", "revoked since", "Gone", "late", "approved"):
+        assert word in shown
 
 
 def test_a_run_lasts_from_its_first_start_to_its_end(

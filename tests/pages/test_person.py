@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -256,7 +257,7 @@ def test_forgetting_everything_needs_a_tick(visitor: Visitor, client: Path) -> N
 
 def test_forgetting_says_what_runs_have_used(visitor: Visitor, client: Path) -> None:
     with Store(client / "history.db") as store:
-        store.begin_run("r1", Catalogue(list(ME)))
+        store.begin_run("r1", Catalogue(list(ME)), datetime(2020, 1, 6, tzinfo=UTC))
         store.note_sent("r1")
     assert "Run r1" in visitor.look("forget").words
     answer = visitor.change("forget", item=ME[0])

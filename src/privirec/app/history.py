@@ -11,9 +11,14 @@ ONLY_USER = "me"
 """Default user of a store on a personal device."""
 
 _SHOWS = (
-    "Sums are exact: anyone with those of an earlier and a later run can read in their difference "
-    "what was forgotten. The client therefore sits out until the next period of its calendar "
-    "(days_between_changes in policy.toml), when the changes of all clients come at once."
+    "It was in exact sums: anyone with those of an earlier and a later run can read in their "
+    "difference what was forgotten. The client therefore sits out of exact runs until the next "
+    "period of its calendar (days_between_changes in policy.toml), when the changes of all clients "
+    "come at once."
+)
+_HIDDEN = (
+    "It was in sums with noise, and their promise covers this change too: the client goes on "
+    "taking part in such runs."
 )
 
 
@@ -43,8 +48,11 @@ def forgetting(
     if summary.pending_forgets > before:
         said.append(_until_next_run(summary.pending_forgets))
         said += [_in_a_run(run) for run in runs if run.forgotten and not run.finished]
-        if any(run.sent and run.forgotten for run in runs):
+        used = [run for run in runs if run.sent and run.forgotten]
+        if any(run.exact for run in used):
             said.append(_SHOWS)
+        if any(not run.exact for run in used):
+            said.append(_HIDDEN)
     else:
         said.append("No run has used them.")
     if summary.traces:

@@ -29,6 +29,7 @@ from privirec.runtime import serving
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.coordinator.clients import ClientState
 from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.runtime.health import Level, disk
 from privirec.runtime.runs import RunFolder
 
 OVER = (Stage.DONE.value, Stage.STOPPED.value)
@@ -79,6 +80,8 @@ def overview(home: OperatorFolder, name: str) -> RunOverview:
     reason = status.get("reason") or str(failure.get("reason", ""))
     if not (going_on or server_up or reason or stage in OVER) and file:
         reason = _without_server(home, name)
+    if not reason and stage not in OVER and (found := disk(folder)).level is Level.BAD:
+        reason = found.said
     if not going_on and stage not in OVER:
         stage = "failed" if failure else "not going on"
     clients = list(client_rows(home, status))
@@ -117,27 +120,37 @@ def overview(home: OperatorFolder, name: str) -> RunOverview:
     return RunOverview(name, row, clients, model, explained(manifest) if model else [])
 
 
+def everybody(home: OperatorFolder) -> tuple[str, list[dict[str, Any]]]:
+    """Return the name of the last run, if any, and its state of each client of the roster."""
+    name = next(iter(run_names(home)), "")
+    status = _read(home.run(name) / "status.json") if name else {}
+    return name, list(client_rows(home, status, everybody=True))
+
+
 def overviews(home: OperatorFolder) -> list[RunOverview]:
     """Return the states of all runs, the latest first."""
     return [overview(home, name) for name in run_names(home)]
 
 
-def client_rows(home: OperatorFolder, status: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def client_rows(
+    home: OperatorFolder, status: dict[str, Any], *, everybody: bool = False
+) -> Iterator[dict[str, Any]]:
     """Yield the state of each client in a run, for the roster of that run.
 
-    If the run has no roster yet (an empty status), yield the clients of the present one.
+    If the run has no roster yet (an empty status), or for `everybody`, yield all clients of the
+    present one: also those that were approved after the run, or revoked before it.
     """
     of_the_run = status.get("clients", {})
     for member in home.members.members:
-        if of_the_run and str(member.client) not in of_the_run:
-            continue  # Approved after the run, or revoked before it.
+        if of_the_run and str(member.client) not in of_the_run and not everybody:
+            continue
         line = of_the_run.get(str(member.client), {})
         state = line.get("state", "")
         since = "revoked since" if member.revoked and state else ""
         yield {
             "client": member.client,
             "name": member.name,
-            "state": "revoked" if member.revoked and not state else state,
+            "state": state or ("revoked" if member.revoked else "approved"),
             "revoked": member.revoked,
             "takes_part": bool(state) and not ClientState(state).is_missing,
             "users": line.get("users", 0),

@@ -43,6 +43,8 @@ class Run:
     finished: bool
     sent: bool
     """True if data computed from its interactions may have left the device."""
+    exact: bool
+    """True if its sums had no noise."""
 
 
 @dataclass(frozen=True)
@@ -344,12 +346,12 @@ class Store(StoreFile):
         """
         with self._reported():
             found = self._db.execute(
-                "SELECT run, begun, users, interactions, forgotten, finished, sent"
+                "SELECT run, begun, users, interactions, forgotten, finished, sent, period != ''"
                 " FROM runs ORDER BY number"
             ).fetchall()
         return [
-            Run(run, begun, users, interactions, forgotten, bool(finished), bool(sent))
-            for run, begun, users, interactions, forgotten, finished, sent in found
+            Run(run, begun, users, interactions, forgotten, *map(bool, truths))
+            for run, begun, users, interactions, forgotten, *truths in found
         ]
 
     def pending_forgets(self) -> int:

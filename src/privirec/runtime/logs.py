@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -23,11 +24,23 @@ class _OwnersFile(WatchedFileHandler):
     opened, because its folder is gone, the program goes on.
     """
 
+    _has_failed = False
+
     def emit(self, record: logging.LogRecord) -> None:
         try:
             super().emit(record)
         except OSError:
             self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say in one line, once, that the file cannot be written, as if the disk is full."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._has_failed:
+            self._has_failed = True
+            said = f"privirec: {self.baseFilename}: cannot be written ({error.strerror})"
+            print(said, file=sys.stderr, flush=True)
 
     def _open(self) -> TextIOWrapper:
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

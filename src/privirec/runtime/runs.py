@@ -9,6 +9,7 @@ SERVER/runs/NAME/result.json    result of the run
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import resource
@@ -23,6 +24,7 @@ from privirec.errors import FederationError, PrivirecError, UsageError
 from privirec.runtime.carrier import Carrier, carry
 from privirec.runtime.coordinator import Coordinator
 from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.runtime.health import Level, disk
 from privirec.runtime.logs import logged_to
 from privirec.runtime.spec import RunSpec
 
@@ -171,7 +173,8 @@ class RunFolder:
 
     def _fail(self, reason: str) -> NoReturn:
         log.critical("%s", reason)
-        write_whole(self.folder / "failure.json", json.dumps({"reason": reason}).encode())
+        with contextlib.suppress(OSError):  # the disk may be full; `follow` looks at it
+            write_whole(self.folder / "failure.json", json.dumps({"reason": reason}).encode())
         raise FederationError(reason) from None
 
     # --- following --------------------------------------------------------------------------------
@@ -202,19 +205,25 @@ class RunFolder:
             raise UsageError(f"the run {self.name} is not going on")
         write_whole(self.folder / "stop", b"")
 
-    def follow(self, watch: Watch, is_lost: Callable[[], bool]) -> dict[str, Any]:
+    def follow(
+        self, watch: Watch, is_lost: Callable[[], bool], was_left: Callable[[], bool] = bool
+    ) -> dict[str, Any]:
         """Wait for the end of the run, and return the result that the server wrote.
 
-        `is_lost` is called if the server has been silent for SILENCE seconds.
+        `is_lost` is called if the server has been silent for SILENCE seconds. `was_left` returns
+        True if no server will go on with the run by itself.
         """
         asked = time.time()
         while True:
+            left = was_left() and not self.is_served  # asked before the files are read
             result = _read(self.folder / "result.json")
             watch(_read(self.folder / "status.json"))
             if result:
                 return result
             if failure := _read(self.folder / "failure.json"):
                 raise FederationError(str(failure["reason"]))
+            if left:
+                raise FederationError(self._why_left())
             if time.time() - max(asked, (self.folder / "alive").stat().st_mtime) > SILENCE:
                 asked = time.time()
                 if is_lost() and not (self.folder / "result.json").exists():
@@ -223,6 +232,14 @@ class RunFolder:
                         "under the same name: it goes on where it stopped"
                     )
             time.sleep(PAUSE)
+
+    def _why_left(self) -> str:
+        """Return why a server gave up the run without having written a reason."""
+        found = disk(self.folder)
+        if found.level is Level.BAD:
+            again = f"start the run {self.name} again: it goes on where it stopped"
+            return f"{found.said}: make room, then {again}"
+        return f"the server gave up the run {self.name}: {self.folder / 'server.log'} says why"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from privirec.runtime import serving
 from privirec.runtime.carriers import DEFAULT_CARRIER, Listening, installed_carrier
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.runtime.health import Level, disk
 from privirec.runtime.reveals import outlook, server_sees
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ def run(
     try:
         with shown_federation() as shown:
             expecting = _saying_what_to_expect(shown, spec.program, n_items)
+            expecting = _saying_that_the_disk_is_full(expecting, folder)
             result = carrier.follow_run(home, name, shown if has_ended else expecting)
     except BaseException as stop:
         if not isinstance(stop, Exception):
@@ -198,6 +200,22 @@ def _saying_what_to_expect(watch: Watch, settings: MethodSettings, n_items: int)
     return see
 
 
+def _saying_that_the_disk_is_full(watch: Watch, folder: Path) -> Watch:
+    """Return a watch that warns each time the disk gets full."""
+    was_full = False
+
+    def see(status: dict[str, Any]) -> None:
+        nonlocal was_full
+        found = disk(folder)
+        is_full = found.level is Level.BAD
+        if is_full and not was_full:
+            warn(found.said)
+        was_full = is_full
+        watch(status)
+
+    return see
+
+
 @app.command()
 def status(
     folder: Folder,
@@ -216,16 +234,18 @@ def status(
 
     home = OperatorFolder(folder)
     if name is not None:
-        found = overview(home, name)
-        write_json_lines(json_file, [found.row | {"by_client": found.clients}])
-        row = found.row
+        each = overview(home, name)
+        write_json_lines(json_file, [each.row | {"by_client": each.clients}])
+        row = each.row
         where = f" {row['sum_number']} of {row['sums']}: {row['step']}" if row["sum_number"] else ""
         reason = f": {row['reason']}" if row["reason"] else ""
-        print_table(f"{row['stage']}{where}{reason}", _CLIENT_COLUMNS, found.clients)
+        print_table(f"{row['stage']}{where}{reason}", _CLIENT_COLUMNS, each.clients)
         return
     runs = overviews(home)
     if serving.carrier_up(home) is None:
         warn(f"The server is down: {serving.how_to_start(home)}")
+    if (found := disk(folder)).level is Level.BAD:
+        warn(found.said)
     write_json_lines(json_file, [each.row for each in runs])
     if not runs:
         say("No run was started yet.")

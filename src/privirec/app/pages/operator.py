@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from privirec.app.operating import (
     RunOverview,
     Start,
-    client_rows,
+    everybody,
     overview,
     overviews,
     run_names,
@@ -193,10 +193,8 @@ class OperatorSite(FramedSite):
         return Response(Html("".join(self._standing(each))).encode())
 
     def _clients(self, request: PageRequest) -> Response:
-        names = run_names(self._home)
-        last = overview(self._home, names[0]).clients if names else None
-        rows = last or list(client_rows(self._home, {}))
-        told = f"As the run {names[0]} saw them." if names else "No run has asked them yet."
+        name, rows = everybody(self._home)
+        told = f"As the run {name} saw them." if name else "No run has asked them yet."
         return self.page(
             request,
             "Clients",

@@ -11,9 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from privirec.durable import private_folder, write_whole
@@ -75,8 +81,11 @@ def make_certificates(
     write_whole(folder / "server.key", private)
 
 
-def check_certificate(path: Path) -> None:
-    """Raise UsageError for a server certificate that every client would refuse."""
+def check_certificate(path: Path, key: Path | None = None) -> x509.Certificate:
+    """Return a server's certificate; raise UsageError for one that every client would refuse.
+
+    `key` is the file of its private key, which must belong to it.
+    """
     try:
         found = x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError:
@@ -85,6 +94,25 @@ def check_certificate(path: Path) -> None:
     if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
         begin, end = found.not_valid_before_utc.date(), found.not_valid_after_utc.date()
         raise UsageError(f"{path}: valid from {begin} to {end}, not today; renew it")
+    if key is not None:
+        try:
+            own = load_pem_private_key(key.read_bytes(), None).public_key()
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise UsageError(f"{key}: not a private key without a password") from None
+        if own != found.public_key():
+            raise UsageError(f"{key}: not the key of the certificate {path.name}; bring both again")
+    return found
+
+
+def names_in(certificate: x509.Certificate) -> list[str]:
+    """Return the host names and addresses of a certificate."""
+    try:
+        kind = x509.SubjectAlternativeName
+        found = certificate.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return []
+    addresses = found.get_values_for_type(x509.IPAddress)
+    return [*found.get_values_for_type(x509.DNSName), *map(str, addresses)]
 
 
 def _builder(

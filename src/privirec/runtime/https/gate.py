@@ -25,6 +25,7 @@ from starlette.routing import Route
 
 from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.enrolment.roster import RosterEntry
+from privirec.runtime.health import Level, disk
 from privirec.runtime.https.limits import PIECE, Allowance, Limits
 from privirec.runtime.https.mailbox import BadAnswer, BadRange, Mailbox, NoRoom, Waiting
 from privirec.runtime.https.metrics import ServerMetrics
@@ -263,6 +264,9 @@ class Gate:
         return response
 
     async def _health(self, _http: HttpRequest) -> Response:
+        found = disk(self._home.folder)
+        if found.level is Level.BAD:
+            return PlainTextResponse(f"{found.said}\n", 503)
         return PlainTextResponse("ok\n")
 
     async def _count(self, _http: HttpRequest) -> Response:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from privirec.runtime.health import ROOM
+
 PIECE = 1 << 20
 """Largest part of a message or an answer in one request, in bytes."""
 LARGEST_ANSWER = 1 << 29
@@ -38,7 +40,7 @@ class Limits:
     """Seconds without data after which a request that has begun is refused."""
     within: float = 300.0
     """Time limit for a request and its response in seconds: a megabyte at about 4 kB/s."""
-    room: int = 1 << 30
+    room: int = ROOM
     """Bytes of disk space that answers leave free, since a run has to write as well."""
 
     def pause(self, clients: int, waited: float = 0.0, *, running: bool) -> float:

@@ -48,4 +48,7 @@ def start_run(home: OperatorFolder, name: str, spec: RunSpec) -> None:
 
 def follow_run(home: OperatorFolder, name: str, watch: Watch) -> dict[str, Any]:
     """Wait for the end of a run, and return the server's result record."""
-    return RunFolder(home, name).follow(watch, lambda: not is_up(home))
+    start = starts(home) / name
+    return RunFolder(home, name).follow(
+        watch, lambda: not is_up(home), lambda: is_up(home) and not start.exists()
+    )

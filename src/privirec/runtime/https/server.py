@@ -22,6 +22,7 @@ from privirec.runtime import serving
 from privirec.runtime.carriers import HTTPS, Listening
 from privirec.runtime.enrolment.certificates import check_certificate
 from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.runtime.health import Level, until
 from privirec.runtime.https.gate import Gate
 from privirec.runtime.https.limits import Limits
 from privirec.runtime.https.mailbox import HttpsCarrier, Mailbox
@@ -111,7 +112,10 @@ async def _both(
         server.should_exit = True
     for task in beside:
         task.cancel()
-    await asyncio.gather(*listeners, *beside, return_exceptions=True)
+    ended = await asyncio.gather(*listeners, *beside, return_exceptions=True)
+    for error in ended[: len(listeners)]:
+        if isinstance(error, Exception):
+            raise FederationError(f"the server cannot listen ({error})") from error
 
 
 def _serve_runs(home: OperatorFolder, mailbox: Mailbox, stop: threading.Event) -> None:
@@ -147,5 +151,8 @@ def _certificate(tls: Path) -> dict[str, str]:
     for name in ("server.crt", "server.key"):
         if not (tls / name).is_file():
             raise UsageError(f"{tls / name}: missing; see docs/how-to/federation.md, Certificates")
-    check_certificate(tls / "server.crt")
+    found = check_certificate(tls / "server.crt", tls / "server.key")
+    end = until(found.not_valid_after_utc.timestamp(), str(tls / "server.crt"))
+    if end.level is not Level.OK:
+        log.warning("%s", end.said)
     return {"ssl_certfile": str(tls / "server.crt"), "ssl_keyfile": str(tls / "server.key")}
