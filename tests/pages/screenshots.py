@@ -32,11 +32,14 @@ PERSON = 17
 TALLEST = 1500
 # name, path, colours, width
 PERSON_PICTURES = (
-    ("person-for-you", "", "light", 900),
-    ("person-left", "left", "light", 900),
-    ("person-policy", "policy", "dark", 900),
-    ("person-search-narrow", "search?text=garden", "light", 390),
-    ("person-forget-narrow", "forget", "dark", 390),
+    ("person-for-you", "", "light", 1100),
+    ("person-left", "left", "light", 1100),
+    ("person-for-you-narrow", "", "dark", 390),
+    ("person-item-narrow", "item?id=913", "light", 390),
+    ("person-left-narrow", "left", "dark", 390),
+    ("person-policy-narrow", "policy", "light", 390),
+    ("person-search-narrow", "search?text=garden", "dark", 390),
+    ("person-forget-narrow", "forget", "light", 390),
 )
 
 OPERATOR_PICTURES = (

@@ -229,6 +229,53 @@ def test_the_export_is_that_of_the_command(visitor: Visitor, client: Path, tmp_p
     assert "attachment" in answer.headers["Content-Disposition"]
 
 
+def test_an_export_is_uploaded_and_unsure_titles_are_asked(visitor: Visitor, client: Path) -> None:
+    rows = [f'"{title(7)}","1/31/24"', '"Quiet Gardne","1/30/24"', '"Nothing Like It","1/29/24"']
+    content = "\r\n".join(["Title,Date", *rows, ""]).encode()
+    page = visitor.upload("import", "C:\\fake\\NetflixViewingHistory.csv", content)
+    assert "An export of Netflix: 3 entries" in page.words
+    assert "Not in the catalogue: Nothing Like It." in page.words
+    assert "“Quiet Gardne” may be:" in page.words
+    assert "--" not in page.words
+    assert mine(client) == sorted({*ME, "7"})
+    assert not list(client.glob(".import-*"))
+    found = re.findall(r'href="item\?id=(\d+)"', page.text.partition('id="unsure"')[2])
+    assert title(int(found[0])) == "Quiet Garden"
+    answer = visitor.change("add", item=found[0])
+    assert "may be:" not in answer.words
+    assert found[0] in mine(client)
+
+
+def test_files_that_help_nobody_are_refused(
+    visitor: Visitor, client: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visitor.look("history")
+    before = mine(client)
+    for name, content, why in (
+        ("a.exe", b"x", "Choose a file that ends in"),
+        ("a.csv", b"", "Choose a file that ends in"),
+        ("a.json", b'[{"ts": ', "was the download cut off?"),
+        ("a.csv", b"Title,Date\r\nNothing,1/1/24\r\n", "nothing was imported: none of 1 items"),
+    ):
+        answer = visitor.upload("import", name, content)
+        assert answer.status == 400
+        assert why.lower() in answer.words.lower(), answer.words
+        assert ".import-" not in answer.text
+    assert visitor.upload("add", "a.csv", b"x", item="9").status == 415  # only where files belong
+    assert visitor.upload("import", "a.csv", b"x", csrf="").status == 403
+    monkeypatch.setattr("privirec.app.pages.web.LARGEST_UPLOAD", 100)
+    assert visitor.upload("import", "a.csv", b"x" * 200).status == 413
+    monkeypatch.undo()
+    sent = {
+        "Origin": f"http://{visitor.host}",
+        "Content-Type": "multipart/form-data; boundary=b",
+    }
+    for body in (b"", b"--b", b"--b\r\nx\r\n\r\ny\r\n--b--", b"--b\r\n\xff" * 300, b"--b--"):
+        status = visitor.ask("POST", visitor.room + "import", body, sent).status
+        assert status in (400, 403), body
+    assert mine(client) == before
+
+
 def test_forgetting_everything_needs_a_tick(visitor: Visitor, client: Path) -> None:
     assert "4 interactions" in visitor.look("forget").words
     for form in (

@@ -68,6 +68,26 @@ class Visitor:
             return self.look(answer.headers["Location"].removeprefix("./"))
         return answer
 
+    def upload(self, path: str, name: str, content: bytes, **form: str) -> Answer:
+        """Send a form with a file as a browser does, and follow it to the next page."""
+        mark = "----boundary-of-the-test"
+        parts = [
+            f'--{mark}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
+            for key, value in ({"csrf": self.csrf} | form).items()
+        ]
+        head = f'--{mark}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
+        parts.append(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
+        sent = {
+            "Origin": f"http://{self.host}",
+            "Sec-Fetch-Site": "same-origin",
+            "Content-Type": f"multipart/form-data; boundary={mark}",
+        }
+        body = b"".join(parts) + f"\r\n--{mark}--\r\n".encode()
+        answer = self.ask("POST", self.room + path, body, sent)
+        if answer.status == 303:
+            return self.look(answer.headers["Location"].removeprefix("./"))
+        return answer
+
     def ask(
         self,
         method: str,

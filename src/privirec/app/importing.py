@@ -74,6 +74,8 @@ class Imported:
     sentences: list[str]
     rows: list[dict[str, Any]] = field(default_factory=list)
     """A row for each title: how it matched, and with which item."""
+    unsure: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    """Titles that were not added, and the items that each may be."""
 
 
 def import_file(
@@ -114,7 +116,9 @@ def import_file(
         new = opened.add_timed((alone, item, when) for item, when in result.times.items())
     more = f" {result.kept:,} of them under the name in the file." if result.kept else ""
     added = f"{counted(len(result.times))} of user {alone} in {source}, {new:,} of them new in "
-    return Imported([*_summary(export, result, matcher), f"{added}{store}.{more}"], result.rows)
+    return Imported(
+        [*_summary(export, result, matcher), f"{added}{store}.{more}"], result.rows, result.unsure
+    )
 
 
 # --- the catalogue --------------------------------------------------------------------------------
@@ -234,6 +238,7 @@ class _Matched:
     counts: Counter[How] = field(default_factory=Counter)
     """Number of different titles, by how they match."""
     rows: list[dict[str, Any]] = field(default_factory=list)
+    unsure: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     kept: int = 0
 
 
@@ -282,6 +287,8 @@ def _item_of(
         elif options.unsure is Unsure.ASK and questions.same is not None:
             titles = {each: matcher.titles.get(each, each) for each in match.items}
             item = questions.same(entry, match.items, titles)
+    if match.how is How.UNSURE and item is None:
+        found.unsure.append((entry.names[0], match.items[:3]))
     kept = item is None and options.keep_unknown
     if kept:
         item = clean_id(entry.ids[0] if entry.ids else entry.names[0], "item")

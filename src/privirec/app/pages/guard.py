@@ -48,6 +48,8 @@ class Session:
     """Message at the top of the next page."""
     undo: dict[str, Any] = field(default_factory=dict, repr=False)
     """Last change that can be undone; empty if there is none."""
+    unsure: list[tuple[str, tuple[str, ...]]] = field(default_factory=list, repr=False)
+    """Titles of the last import and the items that each may be."""
 
     def take_notice(self) -> str:
         found, self.notice = "\n".join(filter(None, [self.notice, *self.warned])), ""

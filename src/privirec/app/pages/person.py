@@ -6,18 +6,23 @@ makes no network requests, and no script runs in the browser.
 
 from __future__ import annotations
 
+import re
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from privirec.app.history import counted, forgetting, only_user, used_by_runs
+from privirec.app.importing import EXPORTS, ImportOptions, import_file
 from privirec.app.own_device import OwnDevice
 from privirec.app.pages.covers import cover
 from privirec.app.pages.frame import FramedSite, Html
 from privirec.app.pages.person_left import WhatLeft
 from privirec.app.pages.person_policy import OwnRules
 from privirec.app.pages.web import PageRequest, Response, see
+from privirec.data.columns import TableOptions
 from privirec.data.dates import in_words as day_of
 from privirec.device import Recommendation, Store, find_items
 from privirec.device.shelves import Kind, Shelf, shelves
@@ -33,6 +38,8 @@ REASONS = 5
 AT_ONCE = 100
 """Number of history items per page."""
 MOST_FOUND = 30
+
+_UPLOADED = ".import-"
 
 _HEADINGS = {
     Kind.BEST: ("Best for you", ""),
@@ -57,6 +64,7 @@ class PersonSite(FramedSite):
         "policy": "icon_policy",
     }
     kind = "person"
+    uploads = frozenset({"import"})
     footer = (
         "This page is served by your own device, to this device only. Viewing it, searching and "
         "recommending send nothing to other machines."
@@ -78,6 +86,7 @@ class PersonSite(FramedSite):
         }
         self.changes |= {
             "add": self._add,
+            "import": self._import,
             "forget": self._forget,
             "dislike": self._dislike,
             "like-again": self._like_again,
@@ -179,9 +188,33 @@ class PersonSite(FramedSite):
             )
             if refused
             else None,
+            self._unsure(request),
+            self.fill("import", csrf=request.session.csrf),
             self.sentences(used),
             self.fill("history_end") if items else None,
         )
+
+    def _unsure(self, request: PageRequest) -> Html | None:
+        """Return the titles of the last import of which the person has to say what they are."""
+        waiting = request.session.unsure[:AT_ONCE]
+        if not waiting:
+            return None
+        with self._device.store() as store:
+            mine = set(store.items(self._user(store)))
+            groups = [
+                [
+                    self.sentences([f"“{name}” may be:"]),
+                    self.fill(
+                        "items",
+                        rows=[
+                            self._line(request, item, store.title(item), have=item in mine)
+                            for item in items
+                        ],
+                    ),
+                ]
+                for name, items in waiting
+            ]
+        return self.fill("section", id="unsure", heading="Is it one of these?", content=groups)
 
     def _search(self, request: PageRequest) -> Response:
         text = clean_title(request.asked("text"))[:200]
@@ -266,12 +299,43 @@ class PersonSite(FramedSite):
         with self._device.store() as store:
             new = store.add([(self._user(store), item)])
             name = store.title(item) or item
+        session = request.session
+        session.unsure = [each for each in session.unsure if item not in each[1]]
         if new:
-            request.session.undo = {"do": "forget", "item": item}
+            session.undo = {"do": "forget", "item": item}
         request.session.notice = (
             f"Added to your history: {name}." if new else f"Your history has it already: {name}."
         )
         return self._back(request)
+
+    def _import(self, request: PageRequest) -> Response:
+        """Import an uploaded file. It is on disk only while it is read."""
+        name, content = request.files.get("file", ("", b""))
+        suffix = Path(name.replace("\\", "/")).suffix.lower()
+        if not content or suffix not in EXPORTS:
+            raise UsageError(f"choose a file that ends in {', '.join(EXPORTS)}")
+        device = self._device
+        folder = device.store_file.parent
+        for left in folder.glob(f"{_UPLOADED}*"):  # of a page that was killed while it read
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=_UPLOADED, dir=folder) as work:
+            source = Path(work) / f"export{suffix}"
+            source.write_bytes(content)
+            with device.store() as store:
+                user = self._user(store)
+            model = device.artifact if device.has_model else None
+            try:
+                found = import_file(
+                    source, device.store_file, TableOptions(), ImportOptions(user, model)
+                )
+            except DataError as error:
+                said = str(error).replace(f"{source}: ", "").replace(str(source), name)
+                raise DataError(_for_page(said)) from None
+        request.session.undo = {}
+        request.session.unsure = found.unsure
+        said = [each.replace(str(source), name) for each in found.sentences]
+        request.session.notice = "\n".join(map(_for_page, said))
+        return see("history")
 
     def _dislike(self, request: PageRequest) -> Response:
         item = request.given("item")
@@ -427,6 +491,15 @@ def _here(request: PageRequest) -> str:
 
 def _items(count: int) -> str:
     return f"{count:,} item{'' if count == 1 else 's'}"
+
+
+def _for_page(sentence: str) -> str:
+    """Return a sentence of a command without its options, which a page does not have."""
+    for words in (" (--unsure ask or take)", "; --unsure take accepts the best match, ask asks"):
+        sentence = sentence.replace(words, "")
+    return re.sub(
+        r"[ ;:]*(?:name a file of titles with --titles.*|--keep-unknown .*)$", "", sentence
+    )
 
 
 def _whole(text: str, low: int, high: int) -> int:

@@ -7,6 +7,7 @@ our own files: no inline script or style, no other host, no frame.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +27,9 @@ from privirec.rows import say
 log = logging.getLogger("privirec.page")
 
 LARGEST_FORM = 64 * 1024
-"""Most bytes of a request body."""
+"""Most bytes of a form."""
+LARGEST_UPLOAD = 64 * 1024 * 1024
+"""Most bytes of a form with a file, which only some addresses accept."""
 MOST_FIELDS = 200
 MOST_AT_ONCE = 16
 """Most concurrent requests; further ones are rejected."""
@@ -59,6 +62,8 @@ class PageRequest:
     query: Mapping[str, list[str]]
     form: Mapping[str, list[str]]
     session: Session
+    files: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
+    """Name and content of uploaded files, by the name of their field."""
 
     def asked(self, name: str, default: str = "") -> str:
         """Return one value of the query."""
@@ -90,6 +95,8 @@ class Site:
 
     script: str | None = None
     """The only script that its pages may run."""
+    uploads: frozenset[str] = frozenset()
+    """Addresses of changes that accept a file."""
 
     def __init__(self) -> None:
         self.pages: dict[str, Action] = {}
@@ -233,9 +240,9 @@ class _Handler(BaseHTTPRequestHandler):
         guard.check_site(self._headers)
         guard.check_origin(self._headers)
         path, session = self._below(where.path), guard.session(self._headers)
-        form = self._form()
+        form, files = self._form(path)
         guard.check_form(session, form.get("csrf", [""])[0])
-        request = PageRequest(path, _fields(where.query), form, session)
+        request = PageRequest(path, _fields(where.query), form, session, files)
         return self.server.site.answer(request, changes=True)
 
     @property
@@ -251,17 +258,22 @@ class _Handler(BaseHTTPRequestHandler):
             raise PageRefused(404, "There is no such page.")
         return path.removeprefix(room)
 
-    def _form(self) -> Mapping[str, list[str]]:
-        if self.headers.get_content_type() != "application/x-www-form-urlencoded":
+    def _form(self, path: str) -> tuple[Mapping[str, list[str]], Mapping[str, tuple[str, bytes]]]:
+        """Return the fields and the files of a form."""
+        kind = self.headers.get_content_type()
+        with_file = kind == "multipart/form-data" and path in self.server.site.uploads
+        if kind != "application/x-www-form-urlencoded" and not with_file:
             raise PageRefused(415, "Only forms of this page are accepted.")
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
             raise PageRefused(411, "The length of the form is missing.")
-        if len(length) > 9 or int(length) > LARGEST_FORM:
+        if len(length) > 9 or int(length) > (LARGEST_UPLOAD if with_file else LARGEST_FORM):
             raise PageRefused(413, "This form is too large.")
+        body = self.rfile.read(int(length))
+        if with_file:
+            return _parts(body, self.headers.get_boundary())
         try:
-            body = self.rfile.read(int(length))
-            return _fields(body.decode("ascii"))
+            return _fields(body.decode("ascii")), {}
         except UnicodeDecodeError:
             raise PageRefused(400, "This form is not valid.") from None
 
@@ -297,6 +309,35 @@ def _fields(text: str) -> dict[str, list[str]]:
         )
     except ValueError:  # too many fields, or bytes that are not text
         raise PageRefused(400, "This form is not valid.") from None
+
+
+_FIELD = re.compile(rb'form-data; name="([^"\r\n]*)"(?:; filename="([^"\r\n]*)")?', re.IGNORECASE)
+
+
+def _parts(
+    body: bytes, boundary: object
+) -> tuple[dict[str, list[str]], dict[str, tuple[str, bytes]]]:
+    """Return the fields and the files of a form in parts (RFC 7578)."""
+    fields: dict[str, list[str]] = {}
+    files: dict[str, tuple[str, bytes]] = {}
+    try:
+        mark = b"\r\n--" + str(boundary).encode("ascii")
+        first, *parts, last = (b"\r\n" + body).split(mark, MOST_FIELDS)
+        if first or not boundary or not last.startswith(b"--"):
+            raise ValueError
+        for part in parts:
+            head, _, content = part.partition(b"\r\n\r\n")
+            found = _FIELD.search(head)
+            if found is None:
+                raise ValueError
+            name = found[1].decode()
+            if found[2] is None:
+                fields.setdefault(name, []).append(content.decode())
+            else:
+                files[name] = found[2].decode("utf-8", "replace"), content
+    except ValueError:
+        raise PageRefused(400, "This form is not valid.") from None
+    return fields, files
 
 
 def _plain(status: int, sentence: str) -> Response:
