@@ -40,6 +40,8 @@ def test_a_run_with_noise_on_both_pages(federation: SmallFederation) -> None:
         *("noisy-popularity", "noisy-power-step", row["run"], row["server"], "finished"),
         *("fed.example:9443", "epsilon 4 of 20", "epsilon 4 of 9", "% used, room for"),
         "Promised to every person: epsilon 4",
+        "never what a single device sent, even if it lies, as long as no more than 5% of the",
+        "the server learns the sum and nothing else, even if it lies, as long as no more than 5%",
     ):
         assert words in answer.words
     assert "4 times your part of a total" in answer.words or "2 times" in answer.words

@@ -57,7 +57,7 @@ def test_noise_from_a_seed_promises_nothing() -> None:
 def test_a_federation_with_noise_is_promised_epsilon() -> None:
     ledger = Ledger()
     ledger.add_sum(popularity())
-    spec = {"aggregator": "secagg+", "server": "active", "corrupt_share": 0.05}
+    spec = {"aggregator": "secagg+", "server_model": "active", "corrupt_share": 0.05}
     federation = {"clients": 3, "cohort": 3, "spec": spec}
     said = " ".join(explained({"ledger": ledger.as_rows(), "federation": federation}))
     assert f"epsilon {ledger.epsilon():.3g} at delta 1e-06" in said
@@ -141,7 +141,7 @@ def test_saved_models_are_explained(
 def test_everyday_words_name_the_same_promise() -> None:
     ledger = Ledger()
     ledger.add_sum(popularity())
-    spec = {"aggregator": "secagg+", "server": "active", "corrupt_share": 0.05}
+    spec = {"aggregator": "secagg+", "server_model": "active", "corrupt_share": 0.05}
     manifest = {
         "ledger": ledger.as_rows(),
         "federation": {"clients": 9, "cohort": 8, "spec": spec},
@@ -151,7 +151,7 @@ def test_everyday_words_name_the_same_promise() -> None:
     assert worth(ledger.loss()) in " ".join(explained(manifest))
     assert "8 of 9 devices" in said
     assert "even if it lies, as long as no more than 5% of the devices work for it" in said
-    spec["server"] = "semi-honest"
+    spec["server_model"] = "semi-honest"
     assert "as long as it keeps to the protocol" in " ".join(in_everyday_words(manifest))
     spec["aggregator"] = "none"
     assert "saw what each device sent" in " ".join(in_everyday_words(manifest))

@@ -72,10 +72,10 @@ def _seen_by_server(federation: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(spec, Mapping) or spec.get("aggregator") not in protocol_names():
         return
     promised = protocol(str(spec["aggregator"])).guarantee
-    if promised is Guarantee.CRYPTOGRAPHIC and "server" in spec:
+    if promised is Guarantee.CRYPTOGRAPHIC and "server_model" in spec:
         yield (
             "The server saw only totals and never what a single device sent, "
-            f"{_server(str(spec['server']))} no more than "
+            f"{_server(str(spec['server_model']))} no more than "
             f"{_number(spec.get('corrupt_share')) or 0:.0%} of the devices work for it."
         )
     elif promised is Guarantee.NONE:
@@ -142,9 +142,9 @@ def _of_federation(federation: Mapping[str, Any]) -> Iterator[str]:
     if name in protocol_names():
         promised = protocol(str(name)).guarantee
         sentence = f"Summed by {name}: {promised.value}"
-        if promised is Guarantee.CRYPTOGRAPHIC and "server" in spec:
+        if promised is Guarantee.CRYPTOGRAPHIC and "server_model" in spec:
             sentence += (
-                f", {_server(str(spec['server']))} no more than "
+                f", {_server(str(spec['server_model']))} no more than "
                 f"{_number(spec.get('corrupt_share')) or 0:.0%} of the clients work for it"
             )
             if bits := _number(spec.get("security_bits")):

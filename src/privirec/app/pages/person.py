@@ -329,8 +329,8 @@ class PersonSite(FramedSite):
                     source, device.store_file, TableOptions(), ImportOptions(user, model)
                 )
             except DataError as error:
-                said = str(error).replace(f"{source}: ", "").replace(str(source), name)
-                raise DataError(_for_page(said)) from None
+                told = str(error).replace(f"{source}: ", "").replace(str(source), name)
+                raise DataError(_for_page(told)) from None
         request.session.undo = {}
         request.session.unsure = found.unsure
         said = [each.replace(str(source), name) for each in found.sentences]
