@@ -150,7 +150,7 @@ class PrivateRecommender(Denoised):
         if not train.n_interactions:
             raise UsageError("there is nothing to learn from: no interactions")
         program = self._program(train.n_users, train.n_items, n_clients)
-        total = len(program.sums())
+        total = len(program.expected_sums())
         # The noise of all clients at once: the same distribution in a fraction of the time.
         simulation = Simulation(train, n_clients, self.seed, noise_at_once=n_clients > 1)
         with reporting(progress, f"{self.name}: sums") as report:
@@ -178,6 +178,7 @@ class PrivateRecommender(Denoised):
         noise = {
             "clients": n_clients,
             "contributors": 1 if alone else Assumptions().contributors(n_clients),
+            "corrupt": 0 if alone else Assumptions().corrupt(n_clients),
         }
         given = self.promised | noise | {"way": self.way}
         settings = Protected.settings_from(given, self.config.needs)

@@ -15,7 +15,7 @@ import pytest
 from privirec.data.synthetic import synthetic
 from privirec.errors import FederationError, UsageError
 from privirec.federated import wire
-from privirec.federated.contributions import NoiseShare, NoisyPopularity
+from privirec.federated.contributions import NoiseShare, NoisyPopularity, PlannedSum
 from privirec.federated.dp import DEFAULT_MECHANISM
 from privirec.federated.dp.loss import Loss
 from privirec.federated.dp.mechanism import MECHANISMS, Mechanism
@@ -88,10 +88,16 @@ def test_a_second_mechanism_runs_through_the_simulation(toy: Mechanism) -> None:
 
 def test_the_promise_is_made_of_what_the_mechanism_says(toy: Mechanism) -> None:
     program = Protected(settings(toy.name), 1000, 500)
-    share, *_ = program.calibration.shares
-    assert share.mechanism == toy.name
-    assert share.protection(500).loss == toy.loss(share.deviation, 8, BITS, 500)
-    assert program.calibration.epsilon <= 8.0
+    first, later = program.forecast()[:2]
+    assert isinstance(first, PlannedSum)
+    assert isinstance(later, PlannedSum)
+    for planned in (first, later):
+        assert planned.fixed["mechanism"] == toy.name
+        entries, few = planned.shape.length, planned.fixed["contributors"]
+        loss = toy.loss(planned.fixed["deviation"], few, BITS, entries)
+        assert planned.protection is not None
+        assert planned.protection.loss.mu == loss.mu
+    assert program.loss.epsilon(program.delta) <= 8.0
 
 
 def test_requests_and_settings_name_only_another_mechanism(toy: Mechanism) -> None:

@@ -18,7 +18,7 @@ from privirec.errors import FederationError
 from privirec.federated import wire
 from privirec.federated.contributions import ClientContext, Histories, NoiseShare, NoisyPairs
 from privirec.federated.contributions import noisy_pairs as module
-from privirec.federated.programs import ProtectedSettings, program_of
+from privirec.federated.programs import Protected, ProtectedSettings, program_of
 from privirec.federated.programs.protected_ways import Power, similar_pairs
 from privirec.models import Denoised
 from privirec.runtime.execute import execute
@@ -120,7 +120,7 @@ def test_runtimes_agree_on_a_run_with_pairs(silos: int | None) -> None:
     )
     program = program_of(settings, 40, 12)
     assert isinstance(program.way, Power)
-    assert [one.name for one in program.sums()][-1] == "noisy-pairs"
+    assert program.forecast()[-2].name == "noisy-pairs"
     simulated, ledger = execute(program.steps(), Simulation(train, clients))
     real, _ = execute(program.steps(), InProcess(clients_of(train, clients)))
     assert (simulated.item_item.matrix != real.item_item.matrix).nnz == 0
@@ -130,6 +130,11 @@ def test_runtimes_agree_on_a_run_with_pairs(silos: int | None) -> None:
 
 
 def test_pairs_are_summed_where_there_is_signal() -> None:
-    assert Power.pairs_share_for(6_500) == 0
-    assert 0 < Power.pairs_share_for(10_000) < Power.pairs_share_for(15_000) <= 0.3
-    assert Power.pairs_share_for(1e9) == 0.3
+    def share(people: int) -> float:
+        way = Protected(ProtectedSettings(way="power", epsilon=8), people, 5000).way
+        assert isinstance(way, Power)
+        return way.parts[-1] if way.pairs else 0.0
+
+    assert share(4_000) == 0
+    assert 0 < share(7_000) < share(10_000) <= 0.3
+    assert share(1_000_000) == 0.3

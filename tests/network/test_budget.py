@@ -36,6 +36,7 @@ from privirec.runtime.messages import Refused
 from privirec.runtime.node import Node
 from privirec.runtime.node.budget import Budget
 from privirec.runtime.node.record import COLUMNS
+from privirec.runtime.node.steps import contributors_of
 from privirec.runtime.refusals import Code
 from privirec.runtime.spec import Assumptions, RunSpec
 from privirec.secagg.keys import Identity
@@ -461,10 +462,16 @@ def test_the_sum_that_needs_most_noise_decides_and_ones_own_is_always_there(tmp_
         )
 
     for contributors, clients in (((1, 3), 5), ((3, 1), 5), ((1,), 1), ((1, 1), 2)):
-        budget.check_noise(plan(*contributors), clients)
+        made = plan(*contributors)
+        budget.check_noise(made, clients, contributors_of(made.sums))
     for contributors, clients in (((1, 3), 4), ((3, 1), 4), ((2,), 1), ((2,), 3)):
+        made = plan(*contributors)
         with pytest.raises(PolicyRefusal, match="can be counted on"):
-            budget.check_noise(plan(*contributors), clients)
+            budget.check_noise(made, clients, contributors_of(made.sums))
+
+
+def loss_of(sums: list[PlannedSum]) -> Loss:
+    return Loss.together(one.protection.loss for one in sums if one.protection)
 
 
 def test_a_limit_is_a_limit_also_beside_exact_sums(tmp_path: Path) -> None:
@@ -475,13 +482,13 @@ def test_a_limit_is_a_limit_also_beside_exact_sums(tmp_path: Path) -> None:
     cost *= 1 + 1e-6
     devices = Devices(tmp_path, Policy(most_epsilon=cost, most_epsilon_per_year=cost))
     for sums in ([noisy], [noisy, exact], [exact]):
-        devices.node(0).budget.check(sums)
+        devices.node(0).budget.check(loss_of(sums))
     for setting in ("most_epsilon", "most_epsilon_per_year"):
         wide = {"most_epsilon": 60.0, "most_epsilon_per_year": 60.0}
         devices.policy = Policy(**(wide | {setting: cost * 0.9999}))
         for sums in ([noisy], [noisy, exact], [exact, noisy]):
             with pytest.raises(PolicyRefusal, match=setting):
-                devices.node(0).budget.check(sums)
+                devices.node(0).budget.check(loss_of(sums))
 
 
 def test_noise_of_clients_that_dropped_out_is_missed(tmp_path: Path) -> None:

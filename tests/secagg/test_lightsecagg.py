@@ -32,6 +32,7 @@ from privirec.secagg.errors import (
     BelowThreshold,
     CohortChanged,
     CohortTooSmall,
+    OtherAsk,
     OutOfOrder,
     ParametersInfeasible,
     ReplayedMessage,
@@ -347,6 +348,13 @@ def test_a_sum_takes_one_contribution() -> None:
     for number in (0, 2, 3):
         with pytest.raises(OutOfOrder):
             run.clients[0].contribute(number, [vector(0)])
+
+
+def test_a_vector_of_another_length_than_its_pieces_is_refused() -> None:
+    run = start().go_to("input")
+    shorter = vector(0)[: LENGTH - 8]
+    with pytest.raises(OtherAsk, match="longer or shorter than its pieces"):
+        list(run.clients[0].contribute(1, [shorter], length=len(shorter)))
 
 
 def test_no_vector_without_a_mask() -> None:

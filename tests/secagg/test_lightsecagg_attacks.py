@@ -478,7 +478,7 @@ def test_an_opening_is_answered_once() -> None:
 
 def test_messages_out_of_order_are_noise() -> None:
     run = start(sums=2)
-    deal = Deal(announced(run).run, 1, VICTIM, 1, 7, bytes(32), b"\xff", ())
+    deal = Deal(announced(run).run, 1, VICTIM, 1, 7, bytes(32), 8, b"\xff", ())
     refuses(run.clients[VICTIM], deal, OutOfOrder)
     run.go_to("share")
     first = told(run, Deal)

@@ -116,6 +116,15 @@ def test_widths_outside_1_to_64_are_refused(width: int) -> None:
         Ring(width)
 
 
+def test_a_sum_may_be_shorter_than_announced_and_not_longer() -> None:
+    shape = VectorShape(9, 16, bound=1000)
+    assert shape.shortened(None) == shape.shortened(9) == shape
+    assert shape.shortened(4) == VectorShape(4, 16, bound=1000)
+    for length in (-1, 0, 10):
+        with pytest.raises(BadContribution, match="announced are 1 to 9"):
+            shape.shortened(length)
+
+
 @given(st.lists(st.integers(0, 20), max_size=12), st.integers(1, 4))
 def test_rechunking_keeps_the_entries(sizes: list[int], step: int) -> None:
     length = sum(sizes)

@@ -65,7 +65,7 @@ class AskedAgain:
         return described["epsilon"], described["delta"], described["epsilon_replacing"]
 
     def planned(self) -> list[PlannedSum]:
-        return self._program(self._train.n_users).sums()
+        return self._program(self._train.n_users).expected_sums()
 
     def run(self, people: Interactions, number: int, sums: int | None = None) -> Release:
         program = self._program(people.n_users)
@@ -96,8 +96,7 @@ class AskedAgain:
         histories = split_as_dealt(Histories(people.matrix), held_out, None, seed)
         if not self._noise:
             return _Noiseless(histories)
-        sources = int(getattr(self._settings, "contributors", self._train.n_users))
-        return _WithNoiseOf(histories, sources, seed)
+        return _WithNoiseOf(histories, seed)
 
 
 _RUNS_A_SEED = 1_000_000
@@ -109,23 +108,28 @@ class _Noiseless:
     def __init__(self, histories: Histories) -> None:
         self._histories = histories
 
+    @property
+    def clients(self) -> int:
+        return self._histories.n_users
+
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         return ask.total(self._histories, [])
 
 
 class _WithNoiseOf(_Noiseless):
-    """Runtime with the noise of a given number of clients, independent of the people."""
+    """Runtime with the noise of as many clients as the promise counts on, whoever the people
+    are."""
 
-    def __init__(self, histories: Histories, sources: int, seed: int) -> None:
+    def __init__(self, histories: Histories, seed: int) -> None:
         super().__init__(histories)
-        self._sources = sources
         self._seed = seed
         self._asked = 0
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         self._asked += 1
         people = self._histories.n_users
-        noise = summed_stream(people, self._sources, self._seed, self._asked, ask.name)
+        sources = int(getattr(ask, "contributors", people))
+        noise = summed_stream(people, sources, self._seed, self._asked, ask.name)
         return ask.total(self._histories, [noise])
 
 
@@ -156,6 +160,7 @@ def release_of(
             "seed": seed,
             "clients": clients,
             "contributors": assumed.contributors(clients),
+            "corrupt": assumed.corrupt(clients),
         }
         settings = kind.settings_from(given or {}, offered, preset)
         federation = AskedAgain(train, settings, seed, noise=noise)

@@ -10,7 +10,7 @@ import numpy as np
 from privirec.data.interactions import Dataset
 from privirec.errors import UsageError
 from privirec.federated.contributions import Contribution
-from privirec.federated.programs import Broadcast, Program
+from privirec.federated.programs import Broadcast, CohortSize, Program
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.releases import Release, ReleasedSum
 from privirec.runtime.coordinator.journal import Planned, RunJournal, SumOpened
@@ -27,15 +27,21 @@ def opened_by(
     The program is closed after the last of these sums, without computing its result.
     """
     steps = program.steps()
-    left, answer = len(program.sums()) if sums is None else sums, None
+    answer: Any = None
     opened: list[ReleasedSum] = []
-    while left:
-        step = steps.send(answer)
-        answer = None
-        if not isinstance(step, Broadcast):
+    most = len(program.sums()) if sums is None else sums
+    while len(opened) < most:
+        try:
+            step = steps.send(answer)
+        except StopIteration:
+            break
+        if isinstance(step, Broadcast):
+            answer = None
+        elif isinstance(step, CohortSize):
+            answer = runtime.clients
+        else:
             answer = runtime.sum(step, Ledger())
             opened.append(ReleasedSum(step, answer))
-            left -= 1
     steps.close()
     return opened
 
@@ -50,12 +56,12 @@ def recorded(folder: Path, dataset: Dataset) -> Release:
 
     The asks are recovered by running the program again on the recorded sums.
     """
-    plan, opened = None, 0
+    plan, opened, clients = None, 0, 0
     for event, content in RunJournal(folder).events():
         if isinstance(event, Planned):
             plan = RunPlan.parse(content)
         if isinstance(event, SumOpened):
-            opened = max(opened, event.sum_number)
+            opened, clients = max(opened, event.sum_number), len(event.clients)
     if plan is None or not opened:
         raise UsageError(f"{folder}: this run has not opened a sum")
     train = dataset.train
@@ -64,20 +70,20 @@ def recorded(folder: Path, dataset: Dataset) -> Release:
             f"{folder}: a run over {plan.n_users} people and {plan.n_items} items, which are not "
             f"those of {dataset.name}"
         )
-    sums = opened_by(plan.program, _Record(folder, plan), opened)
+    sums = opened_by(plan.program, _Record(folder, plan, clients), opened)
     return Release(str(folder), tuple(sums))
 
 
 class _Record:
     """Runtime that reads recorded sums from disk, in the order of the asks."""
 
-    def __init__(self, folder: Path, plan: RunPlan) -> None:
-        self._folder, self._plan = folder, plan
+    def __init__(self, folder: Path, plan: RunPlan, clients: int) -> None:
+        self._folder, self._plan, self.clients = folder, plan, clients
         self._asked = 0
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         self._asked += 1
-        announced = self._plan.shapes[self._asked - 1]
+        announced = self._plan.shapes[self._asked - 1].shortened(ask.length)
         shape = protocol(self._plan.spec.aggregator).opened_shape(announced, self._plan.statement)
         path = self._folder / "sums" / str(self._asked)
         try:

@@ -97,13 +97,16 @@ def byte_rows(sizes: Sizes) -> list[dict[str, Any]]:
         for label, settings in _variants(program, sizes).items():
             if label in program.presets and getattr(settings, "rank", 0) > sizes.items:
                 continue  # The preset is made for larger catalogues.
-            planned = program(settings, sizes.users, sizes.items).outline(sizes.item_item_entries)
+            made = program(settings, sizes.users, sizes.items)
+            planned = made.forecast(sizes.item_item_entries)
             ledger = Ledger.planned(planned)
             sums = [step for step in planned if isinstance(step, PlannedSum)]
             added: tuple[int, int] | None = None
             refused = None
             try:
-                added = aggregation_bytes(sums, sizes.aggregator, Assumptions(), sizes.users)
+                added = aggregation_bytes(
+                    sums, sizes.aggregator, Assumptions(), sizes.users, len(made.sums())
+                )
             except ProtocolError as error:
                 refused = str(error)
             rows.append(
@@ -150,9 +153,15 @@ def run_bytes(ledger: Ledger, added: tuple[int, int] | None, clients: int) -> di
 
 
 def aggregation_bytes(
-    sums: Sequence[PlannedSum], aggregator: str, assumptions: Assumptions, clients: int
+    sums: Sequence[PlannedSum],
+    aggregator: str,
+    assumptions: Assumptions,
+    clients: int,
+    most_sums: int,
 ) -> tuple[int, int]:
     """Return the bytes up and down per client that an aggregation protocol adds to the vectors.
+
+    Keys are dealt for `most_sums` sums, of which these are the ones to expect.
 
     They are means over a cohort without drop-outs, rounded for each sum as in a run's ledger.
     """
@@ -160,7 +169,7 @@ def aggregation_bytes(
         return 0, 0
     if clients >= EVERYBODY:
         raise ParametersInfeasible(f"{clients:,} clients are more than the protocol can number")
-    statement = assumptions.statement(clients, len(sums))
+    statement = assumptions.statement(clients, most_sums)
     try:
         shapes = [vector_shape(planned) for planned in sums]
     except ValueError as error:

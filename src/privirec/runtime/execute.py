@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from privirec.federated.contributions import Contribution
 from privirec.federated.dp.gaussian import DEFAULT_DELTA
-from privirec.federated.programs import Broadcast, Steps
+from privirec.federated.programs import Broadcast, CohortSize, Step, Steps
 from privirec.filters.components import Components
 from privirec.privacy.ledger import Ledger
 from privirec.secagg import VectorShape
@@ -25,6 +25,11 @@ class Runtime(Protocol):
 
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         """Return the total, and enter its cost in the ledger."""
+        ...
+
+    @property
+    def clients(self) -> int:
+        """Number of clients that add noise; clients may drop out before the first sum is open."""
         ...
 
 
@@ -47,7 +52,7 @@ def execute(
 
 
 def execute_steps(
-    steps: Generator[Contribution | Broadcast, Any, Result],
+    steps: Generator[Step, Any, Result],
     runtime: Runtime,
     ledger: Ledger | None = None,
     on_round: OnRound | None = None,
@@ -63,6 +68,8 @@ def execute_steps(
         if isinstance(step, Broadcast):
             ledger.add_broadcast(step)
             answer = None
+        elif isinstance(step, CohortSize):
+            answer = runtime.clients
         else:
             if on_round:
                 on_round(step.name)

@@ -17,7 +17,6 @@ from privirec.durable import file_sha256
 from privirec.errors import FederationError, UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.dp.gaussian import LARGEST_EPSILON
-from privirec.federated.dp.loss import Loss
 from privirec.federated.programs import PROGRAMS, PrivirecK, program_of
 from privirec.models import Popularity, Recommender
 from privirec.models.artifact import ARRAYS, check_replaceable, read_manifest
@@ -145,7 +144,7 @@ def _federate(
     model = Recommender.load(artifact, mmap=False)
     with threading.limit(spec.threads) as threads:
         metrics = evaluate(model, dataset, progress=phases(f"{spec.model}: ranking"))
-    expected = Ledger.planned(program.outline())
+    expected = Ledger.planned(program.forecast())
     row: dict[str, Any] = {
         "dataset": dataset.name,
         "model": spec.model,
@@ -180,6 +179,7 @@ def _federate(
         "version": __version__,
     }
     row |= {name: result[name] for name in ("validated", "rounds_run") if name in result}
+    row |= result.get("sizes", {})
     if compare:
         row |= _without_noise(dataset, spec, phases)
     if check:
@@ -223,7 +223,7 @@ def _policy(spec: RunSpec, train: Interactions, clients: int) -> Policy:
     others = max(honest - -(-train.n_users // clients), 0)
     in_use = int(np.count_nonzero(train.item_degrees))
     opened = sum(one.opened(train.n_items, in_use).share for one in trial.sums)
-    loss = Loss.together(one.protection.loss for one in trial.sums if one.protection)
+    loss = trial.program.loss
     # If the cost exceeds the limit of any policy, the clients refuse with their own message. A cap
     # for several runs admits a little less than a single run of its epsilon.
     cost = min(1.1 * loss.epsilon(usual.delta), LARGEST_EPSILON)

@@ -106,19 +106,25 @@ class RunPlan(BaseModel):
     def for_policy(self) -> Terms:
         """Return the properties of the run that a client's policy judges."""
         program = self.program
-        ledger = Ledger.planned(program.outline())
+        bytes_up, bytes_down = most_bytes(program)
         return Terms(
             sum(users > 0 for users in self.users.values()),
             tuple(planned.name for planned in self.sums if not planned.protection),
             len(self.sums),
-            ledger.bytes_up,
-            ledger.bytes_down,
+            bytes_up,
+            bytes_down,
             self.spec.corrupt_share,
             self.spec.security_bits,
             self.spec.aggregator,
             program.opened_share(),
             self.spec.server_model,
         )
+
+
+def most_bytes(program: Program[Any]) -> tuple[int, int]:
+    """Return the most bytes of vectors up and of public values down that a client may expect."""
+    ledger = Ledger.planned(program.outline())
+    return program.bounds.upload_bytes if program.bounds else ledger.bytes_up, ledger.bytes_down
 
 
 def asked_digest(plan_text: bytes, ask: bytes) -> bytes:

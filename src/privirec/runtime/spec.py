@@ -147,6 +147,10 @@ class Assumptions(BaseModel):
         """
         return max(1, min(least_honest(self.statement(clients, 1)), clients - 1))
 
+    def corrupt(self, clients: int) -> int:
+        """Return the most clients of a sum whose noise is not secret, at least one of several."""
+        return clients - 1 if clients <= 1 else max(1, self.statement(clients, 1).corrupt)
+
     def statement(self, clients: int, sums: int) -> Statement:
         """Return the threat and drop-out parameters for a roster of this many clients."""
         return Statement.of(
@@ -408,7 +412,11 @@ class RunSpec(Assumptions):
         if self.protected and self.aggregator == TWO_SERVERS:
             given |= {"clients": 2, "contributors": 1}  # Each server adds noise.
         elif self.protected:
-            given |= {"clients": n_clients, "contributors": self.contributors(n_clients)}
+            given |= {
+                "clients": n_clients,
+                "contributors": self.contributors(n_clients),
+                "corrupt": self.corrupt(n_clients),
+            }
         preset = None if self.preset == PUBLISHED else self.preset
         settings: MethodSettings = program.settings_from(given, offered, preset)
         return settings

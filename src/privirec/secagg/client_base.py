@@ -95,9 +95,13 @@ class BaseClient(ClientSession, Generic[State]):
     def ready(self) -> bool:
         """True if the client has all it needs to mask the vector of sum `state.sum_number`."""
 
-    def wire_shape(self, sum_number: int) -> VectorShape:
+    def shape(self, sum_number: int, length: int | None = None) -> VectorShape:
+        """Return the shape of a sum: the announced one, or one that is shorter."""
+        return self.announcement.terms.shapes[sum_number - 1].shortened(length)
+
+    def wire_shape(self, sum_number: int, length: int | None = None) -> VectorShape:
         """Return the shape of the vectors on the wire."""
-        return self.announcement.terms.shapes[sum_number - 1]
+        return self.shape(sum_number, length)
 
     def input_complete(self) -> None:
         """Record that the last block was made.
@@ -140,7 +144,11 @@ class BaseClient(ClientSession, Generic[State]):
             raise
 
     def contribute(
-        self, sum_number: int, blocks: Iterable[NDArray[Any]], asked: bytes = NOTHING_ASKED
+        self,
+        sum_number: int,
+        blocks: Iterable[NDArray[Any]],
+        asked: bytes = NOTHING_ASKED,
+        length: int | None = None,
     ) -> Iterator[bytes]:
         self.check_open()
         if len(asked) != len(NOTHING_ASKED):
@@ -153,6 +161,7 @@ class BaseClient(ClientSession, Generic[State]):
             raise OutOfOrder(f"client {self.client} is not ready for sum {sum_number}")
         if sum_number < state.sum_number or state.input_begun:
             raise SecondInput(f"sum {sum_number} already has its contribution: masks are used once")
+        shape = self.wire_shape(sum_number, length)
         state.input_begun = 1
         # Derive the masks now. By the time the first block is requested, the secrets may be wiped.
         try:
@@ -160,10 +169,10 @@ class BaseClient(ClientSession, Generic[State]):
         except ProtocolError:
             self.close()
             raise
-        return self._packed(sum_number, blocks, hide)
+        return self._packed(shape, blocks, hide)
 
-    def vector_bytes(self, sum_number: int) -> int:
-        return self.wire_shape(sum_number).packed_bytes
+    def vector_bytes(self, sum_number: int, length: int | None = None) -> int:
+        return self.wire_shape(sum_number, length).packed_bytes
 
     def dump(self) -> bytes:
         self.check_open()
@@ -215,13 +224,13 @@ class BaseClient(ClientSession, Generic[State]):
         return self.join()
 
     def _packed(
-        self, sum_number: int, blocks: Iterable[NDArray[Any]], hide: ChangeBlock
+        self, shape: VectorShape, blocks: Iterable[NDArray[Any]], hide: ChangeBlock
     ) -> Iterator[bytes]:
         """Yield the vector, masked and packed, block by block; input blocks have any sizes.
 
         Raise BadContribution, before the last block, unless the entries are as announced.
         """
-        shape, offset = self.wire_shape(sum_number), 0
+        offset = 0
         try:
             for block in rechunked(blocks, shape, self.announcement.terms.block_entries):
                 self.check_open()

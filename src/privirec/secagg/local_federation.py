@@ -150,22 +150,30 @@ class LocalFederation:
             self._exchange(step, departures)
             self.server.advance()
 
-    def sum(self, vector_of: VectorOf, departures: Departures | None = None) -> OpenedSum:
+    def sum(
+        self,
+        vector_of: VectorOf,
+        departures: Departures | None = None,
+        length: int | None = None,
+    ) -> OpenedSum:
         """Sum the next vectors over all remaining clients.
 
-        `departures` refers to the steps of a sum. A client that departs does not return. Raise a
-        ProtocolError if the run cannot finish safely.
+        `length` is that of the vectors, by default the announced one. `departures` refers to the
+        steps of a sum. A client that departs does not return. Raise a ProtocolError if the run
+        cannot finish safely.
         """
         names = self._schedule.names[len(self._schedule.setup) :]
         departures = _checked(departures, names)
+        if length is not None:
+            self.server.ask(self.server.asked, length)
         while True:
             step = self._step()
-            self._exchange(step, departures, vector_of)
+            self._exchange(step, departures, vector_of, length)
             if step.opens_sum:
                 break
             self.server.advance()
         total = self.server.open_sum()
-        announced = self.shapes[step.sum_number - 1]
+        announced = self.shapes[step.sum_number - 1].shortened(length)
         shape = self.protocol.opened_shape(announced, self._statement)
         server = self.server
         return OpenedSum(step.sum_number, total, shape, server.survivors, server.deviation)
@@ -176,7 +184,11 @@ class LocalFederation:
         return self.server.step
 
     def _exchange(
-        self, step: Step, departures: Departures, vector_of: VectorOf | None = None
+        self,
+        step: Step,
+        departures: Departures,
+        vector_of: VectorOf | None = None,
+        length: int | None = None,
     ) -> None:
         """Run one step with all remaining clients."""
         self._gone |= set(departures.get(step.name, ()))
@@ -200,7 +212,9 @@ class LocalFederation:
         if step.phase is Phase.INPUT and vector_of is not None:
             for client in sorted(self.server.waiting_for() - self._gone):
                 number = step.sum_number
-                packed = b"".join(self.clients[client].contribute(number, vector_of(client)))
+                shorter: dict[str, Any] = {} if length is None else {"length": length}
+                blocks = self.clients[client].contribute(number, vector_of(client), **shorter)
+                packed = b"".join(blocks)
                 self._count("vector", step, client, packed)
                 self.server.add_vector(client, number, packed)
 

@@ -221,21 +221,26 @@ class ClientSession(ABC):
 
     @abstractmethod
     def contribute(
-        self, sum_number: int, blocks: Iterable[NDArray[Any]], asked: bytes = NOTHING_ASKED
+        self,
+        sum_number: int,
+        blocks: Iterable[NDArray[Any]],
+        asked: bytes = NOTHING_ASKED,
+        length: int | None = None,
     ) -> Iterator[bytes]:
         """Return an iterator over the packed blocks of this client's masked vector for a sum.
 
         Joined, they are the vector that `ServerSession.add_vector` takes, of `vector_bytes` bytes.
-        The blocks of `blocks` may have any sizes that add up to the announced length. The call
-        itself uses up the masks of the sum, even if nothing is ever sent.
+        The blocks of `blocks` may have any sizes that add up to `length`, by default the announced
+        one, which is also the largest. The call itself uses up the masks of the sum, even if
+        nothing is ever sent.
 
-        `asked` is a 32-byte digest of the question that the integers answer. Protocols that hide
-        vectors open a sum only if all its clients have the same digest. A server that asks one
-        client for its history and all others for nothing gets no sum.
+        `asked` is a 32-byte digest of the question that the integers answer, the length included.
+        Protocols that hide vectors open a sum only if all its clients have the same digest. A
+        server that asks one client for its history and all others for nothing gets no sum.
         """
 
     @abstractmethod
-    def vector_bytes(self, sum_number: int) -> int:
+    def vector_bytes(self, sum_number: int, length: int | None = None) -> int:
         """Return the size of this client's packed vector for a sum."""
 
     @property
@@ -273,12 +278,17 @@ class ServerSession(ABC):
     """Message of the first step, identical for every client of the roster."""
     step: Step | None
     """Current step; None when the run is done or aborted."""
-    asked: bytes = NOTHING_ASKED
-    """Digest of what the clients are asked for in the current sum, as they compute it.
-
-    Set it before the messages of the sum's first step are requested.
-    """
+    asked: bytes
+    """Digest of what the clients are asked for in the current sum, as they compute it."""
     aborted: bool
+
+    @abstractmethod
+    def ask(self, asked: bytes, length: int | None = None) -> None:
+        """State what the clients are asked for in the current sum, before its first step.
+
+        `asked` is the digest that they compute. `length` is that of the sum; by default it is the
+        announced one, which is also the largest.
+        """
 
     @abstractmethod
     def outgoing(self) -> Iterator[tuple[int, bytes]]:

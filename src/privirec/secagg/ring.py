@@ -135,6 +135,14 @@ class VectorShape:
     def ring(self) -> Ring:
         return Ring(self.width)
 
+    def shortened(self, length: int | None) -> VectorShape:
+        """Return a copy of another length; raise BadContribution if it is longer, or empty."""
+        if length is None:
+            return self
+        if not 1 <= length <= self.length:
+            raise BadContribution(f"a sum of {length} entries, announced are 1 to {self.length}")
+        return replace(self, length=length)
+
     @property
     def packed_bytes(self) -> int:
         """Size of a packed vector."""

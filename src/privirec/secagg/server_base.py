@@ -24,7 +24,7 @@ from privirec.secagg.errors import (
     TooManyDropped,
     WrongRun,
 )
-from privirec.secagg.keys import RandomBytes, Roster
+from privirec.secagg.keys import NOTHING_ASKED, RandomBytes, Roster
 from privirec.secagg.messages import Announce, ProtocolMessage
 from privirec.secagg.parameters import Statement
 from privirec.secagg.participants import COHORT_CHANGED, least_participants
@@ -67,6 +67,9 @@ class BaseServer(ServerSession):
         self.answered: set[int] = set()
         """Clients that have answered in this step."""
         self.aborted = False
+        self.asked = NOTHING_ASKED
+        self._length: int | None = None
+        """Length of the current sum; None for the announced one."""
         self._steps = exchange.schedule_for(statement).steps(len(shapes))
         self._index_of = {
             (step.name, step.sum_number): place for place, step in enumerate(self._steps)
@@ -116,9 +119,15 @@ class BaseServer(ServerSession):
         """Return the announcement with the protocol's additions, of the first type in `told`."""
         return terms
 
+    def shape(self, sum_number: int) -> VectorShape:
+        """Return the shape of a sum: the announced one, or shorter if the current sum is."""
+        announced = self.terms.shapes[sum_number - 1]
+        current = self.step is not None and self.step.sum_number == sum_number
+        return announced.shortened(self._length if current else None)
+
     def wire_shape(self, sum_number: int) -> VectorShape:
         """Return the shape of the vectors on the wire and of their total."""
-        return self.terms.shapes[sum_number - 1]
+        return self.shape(sum_number)
 
     def new_uploads(self, sum_number: int) -> Uploads:
         """Return the object that receives and adds the vectors of a sum."""
@@ -129,6 +138,13 @@ class BaseServer(ServerSession):
     @property
     def survivors(self) -> tuple[int, ...]:
         return self._survivors
+
+    def ask(self, asked: bytes, length: int | None = None) -> None:
+        step = self._current()
+        if self._asked or step.phase not in (Phase.PREPARATION, Phase.INPUT):
+            raise OutOfOrder(f"what a sum asks for is decided before it, not in {self._where}")
+        self.terms.shapes[step.sum_number - 1].shortened(length)  # raises if it is too long
+        self.asked, self._length = asked, length
 
     def waiting_for(self) -> set[int]:
         return self.active - self._done() if self.step else set()
@@ -250,9 +266,12 @@ class BaseServer(ServerSession):
 
     @property
     def uploads(self) -> Uploads:
-        """Uploads of the current sum."""
+        """Uploads of the current sum, once its length is decided."""
         if self._uploads is None:
-            raise OutOfOrder("no vectors are being added up")
+            step = self._current()
+            if step.phase is not Phase.INPUT:
+                raise OutOfOrder("no vectors are being added up")
+            self._uploads = self.new_uploads(step.sum_number)
         return self._uploads
 
     def _done(self) -> set[int]:
@@ -275,14 +294,13 @@ class BaseServer(ServerSession):
 
     def _go_to(self, place: int) -> None:
         step = self._steps[place] if place < len(self._steps) else None
-        if step and step.phase is Phase.INPUT:
-            self._uploads = self.new_uploads(step.sum_number)
         self._at, self.step = place, step
         self._asked = False
         self.answered = set()
 
     def _end_sum(self) -> None:
         self._uploads = None
+        self._length = None
         self.sum_over()
         last_step = self.exchange.schedule.names[-1]
         self._go_to(self._index_of[last_step, self._current().sum_number] + 1)

@@ -93,12 +93,13 @@ class PlannedMethod:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """Planned ledger of a run."""
-        return Ledger.planned(self.program.outline(self.population.item_item_entries))
+        """Ledger of a run to expect."""
+        return Ledger.planned(self.program.forecast(self.population.item_item_entries))
 
     @property
     def sums(self) -> list[PlannedSum]:
-        return self.program.sums()
+        """Sums to expect."""
+        return self.program.expected_sums()
 
     @property
     def bytes_up(self) -> int:
@@ -194,11 +195,11 @@ def _protected(
     spec = RunSpec.of(Protected.name, server_model=SERVER_ON_ONE_MACHINE, **given)
     found = PlannedMethod(spec, population)
     if found.bytes_up > budget:
-        raise UsageError(
-            f"protected at epsilon {epsilon:g} uploads {as_bytes(found.bytes_up)} per client, but "
-            f"the budget is {as_bytes(budget)}; a smaller epsilon gives a smaller model, which "
-            "needs fewer bytes"
-        )
+        found = PlannedMethod(spec.changed(upload_limit=budget), population)
+        try:
+            _ = found.bytes_up
+        except UsageError as error:
+            raise UsageError(f"protected at epsilon {epsilon:g}: {error}") from None
     program = found.program
     return Proposal(found, program.outlook().rstrip(".") if isinstance(program, Protected) else "")
 

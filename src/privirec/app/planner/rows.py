@@ -59,14 +59,15 @@ def row_of(
     """Return the bytes, CPU seconds and time of a candidate."""
     people, ledger, sums = candidate.population, candidate.ledger, candidate.sums
     described = candidate.program.describe()
-    added = aggregation_bytes(sums, aggregator, terms, people.users)
+    most = len(candidate.program.sums())
+    added = aggregation_bytes(sums, aggregator, terms, people.users, most)
     up, down = ledger.bytes_up + added[0], ledger.bytes_down + added[1]
     cost = run_bytes(ledger, added, people.users)
     at_server = cost["bytes_server_receives"] + cost["bytes_server_sends"]
     work = work_of(candidate, aggregator, terms)
     exchanges = 0
     if aggregator != "none":
-        schedule = protocol(aggregator).schedule_for(terms.statement(people.users, len(sums)))
+        schedule = protocol(aggregator).schedule_for(terms.statement(people.users, most))
         exchanges = len(schedule.steps(len(sums)))
     return {
         "method": candidate.spec.method,
@@ -90,8 +91,8 @@ def row_of(
         "server_model": terms.server_model.value,
         "corrupt_share": terms.corrupt_share,
         "dropped_share": terms.drop_share,
-        "corrupt": terms.statement(people.users, len(sums)).corrupt,
-        "dropped": terms.statement(people.users, len(sums)).dropped,
+        "corrupt": terms.statement(people.users, most).corrupt,
+        "dropped": terms.statement(people.users, most).dropped,
         "exchanges": exchanges,
         "client_cpu_seconds": work.client,
         "client_seconds": work.client + up / links.up + down / links.down,

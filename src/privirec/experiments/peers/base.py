@@ -15,8 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from privirec.federated.contributions import Contribution, NoisyPopularity, PlannedSum
-from privirec.federated.programs.base import Broadcast, keep_to
+from privirec.federated.contributions import NoisyPopularity, PlannedSum
+from privirec.federated.programs.base import Step, keep_to
 from privirec.federated.programs.calibration import Calibration, Promise
 from privirec.filters.normalize import head_before_tail, most_popular, relative_popularity
 from privirec.filters.parts import Scorer
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 
 
-PeerSteps = Generator[Contribution | Broadcast, Any, Scorer]
+PeerSteps = Generator[Step, Any, Scorer]
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,9 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
     def ready(self) -> bool:
         return self.state.stage == _TOLD_ALL
 
-    def wire_shape(self, sum_number: int) -> VectorShape:
+    def wire_shape(self, sum_number: int, length: int | None = None) -> VectorShape:
         terms = self._terms
-        shape, levels = terms.shapes[sum_number - 1], terms.noise[sum_number - 1]
+        shape, levels = self.shape(sum_number, length), terms.noise[sum_number - 1]
         return upload_shape(shape, terms.statement, terms.neighbours, levels)
 
     def check_summed(self, clients: frozenset[int]) -> None:
@@ -192,9 +192,13 @@ class CorrelatedClient(BaseClient[CorrelatedState]):
     # --- sums -------------------------------------------------------------------------------------
 
     def contribute(
-        self, sum_number: int, blocks: Iterable[NDArray[Any]], asked: bytes = NOTHING_ASKED
+        self,
+        sum_number: int,
+        blocks: Iterable[NDArray[Any]],
+        asked: bytes = NOTHING_ASKED,
+        length: int | None = None,
     ) -> Iterator[bytes]:
-        return super().contribute(sum_number, self._blurred(sum_number, blocks), asked)
+        return super().contribute(sum_number, self._blurred(sum_number, blocks), asked, length)
 
     def masks(self, sum_number: int, asked: bytes) -> ChangeBlock:
         """Return a function that adds the common noise; use up and wipe all seeds of the sum."""

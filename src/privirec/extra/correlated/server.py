@@ -54,7 +54,7 @@ class CorrelatedServer(BaseServer):
 
     def wire_shape(self, sum_number: int) -> VectorShape:
         terms = self.terms
-        shape, levels = terms.shapes[sum_number - 1], terms.noise[sum_number - 1]
+        shape, levels = self.shape(sum_number), terms.noise[sum_number - 1]
         return upload_shape(shape, terms.statement, terms.neighbours, levels)
 
     def messages(self, step: Step) -> Iterator[tuple[int, bytes]]:

@@ -79,6 +79,8 @@ class LightState(StoredState):
     """
     asked: bytes = b""
     """Digest of what this sum asks for, as announced when its pieces were dealt."""
+    length: int = 0
+    """Entries of this sum's vectors, as announced when its pieces were dealt."""
     seed: Secret = field(default_factory=lambda: Secret(b""))
     """Seed of this sum's mask."""
     own_piece: Secret = field(default_factory=lambda: Secret(b""))
@@ -153,6 +155,7 @@ class LightClient(BaseClient[LightState]):
         else:
             receivers = self._accept_cohort(message)
         state, number = self.state, message.round_number
+        state.length = self.shape(number, message.length).length  # raises if it is too long
         drawn = self.random(SEED_BYTES + NONCE_BYTES)
         seed, nonce = drawn[:SEED_BYTES], drawn[SEED_BYTES:]
         code = self._code(number)
@@ -233,19 +236,27 @@ class LightClient(BaseClient[LightState]):
 
     # --- vectors ----------------------------------------------------------------------------------
 
-    def wire_shape(self, sum_number: int) -> VectorShape:
-        return self._elements(sum_number).carried
+    def wire_shape(self, sum_number: int, length: int | None = None) -> VectorShape:
+        return ElementShape(self.shape(sum_number, length)).carried
 
     def contribute(
-        self, sum_number: int, blocks: Iterable[NDArray[Any]], asked: bytes = NOTHING_ASKED
+        self,
+        sum_number: int,
+        blocks: Iterable[NDArray[Any]],
+        asked: bytes = NOTHING_ASKED,
+        length: int | None = None,
     ) -> Iterator[bytes]:
-        return super().contribute(sum_number, self._joined(sum_number, blocks), asked)
+        joined = self._joined(sum_number, blocks, length)
+        return super().contribute(sum_number, joined, asked, length)
 
     def _joined(
-        self, sum_number: int, blocks: Iterable[NDArray[Any]]
+        self, sum_number: int, blocks: Iterable[NDArray[Any]], length: int | None
     ) -> Iterator[NDArray[np.uint64]]:
         """Yield the entries as field elements, in blocks of the announced size."""
-        elements = self._elements(sum_number)
+        shape = self.shape(sum_number, length)
+        if shape.length != self.state.length:
+            raise OtherAsk(f"sum {sum_number} is longer or shorter than its pieces")
+        elements = ElementShape(shape)
         size = self.announcement.terms.block_entries * elements.per_element
         for words in rechunked(blocks, elements.entries, size):
             yield elements.join(words)
@@ -362,11 +373,8 @@ class LightClient(BaseClient[LightState]):
     def _thresholds(self) -> Thresholds:
         return Thresholds(len(self.participants), self.state.private, self.state.needed)
 
-    def _elements(self, sum_number: int) -> ElementShape:
-        return ElementShape(self.announcement.terms.shapes[sum_number - 1])
-
     def _code(self, sum_number: int) -> MaskCode:
-        shape = self.announcement.terms.shapes[sum_number - 1]
+        shape = self.shape(sum_number, self.state.length)
         return code_of(shape, len(self.roster), self._thresholds)
 
     def _sealing_keys(self, *, receiving: bool) -> Callable[[int], bytes]:

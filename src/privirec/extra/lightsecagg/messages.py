@@ -63,13 +63,16 @@ class Deal(SumMessage):
     needed: int
     asked: bytes
     """Digest of what the clients will be asked for in this sum."""
+    length: int
+    """Entries of this sum's vectors."""
     receivers: bytes
     """Bit map of the clients that hold pieces, including the receiver of this message."""
     keys: tuple[SignedKey, ...]
     """Keys of all holders in the same order in the first sum; empty in later sums."""
 
     def write_fields(self) -> Iterable[bytes]:
-        yield struct.pack(">IIII", self.private, self.needed, len(self.receivers), len(self.keys))
+        sizes = len(self.receivers), len(self.keys)
+        yield struct.pack(">IIQII", self.private, self.needed, self.length, *sizes)
         yield self.asked
         yield self.receivers
         for key in self.keys:
@@ -77,11 +80,11 @@ class Deal(SumMessage):
 
     @classmethod
     def read_fields(cls, header: Header, reader: Reader) -> Self:
-        private, needed, size, count = reader.integers("IIII")
+        private, needed, length, size, count = reader.integers("IIQII")
         asked, receivers = reader.take(DIGEST_BYTES), reader.take(size)
         reader.expect(count * (KEY_BYTES + SIGNATURE_BYTES))
         keys = tuple(SignedKey.read(reader) for _ in range(count))
-        return cls(*header, private, needed, asked, receivers, keys)
+        return cls(*header, private, needed, asked, length, receivers, keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,10 @@ class LightServer(BaseServer):
         signed = tuple(self._advertised[client] for client in self._receivers) if first else ()
         receivers = write_participants(self._receivers, self.roster)
         thresholds = (found.private, found.needed)
-        deal = Deal(self.terms.run, sum_number, 0, *thresholds, self.asked, receivers, signed)
+        length = self.shape(sum_number).length
+        deal = Deal(
+            self.terms.run, sum_number, 0, *thresholds, self.asked, length, receivers, signed
+        )
         raw = encode(deal)
         return ((client, addressed(raw, client)) for client in self._receivers)
 
@@ -204,8 +207,7 @@ class LightServer(BaseServer):
         return self._thresholds
 
     def _elements(self, sum_number: int) -> ElementShape:
-        return ElementShape(self.terms.shapes[sum_number - 1])
+        return ElementShape(self.shape(sum_number))
 
     def _code(self, sum_number: int) -> MaskCode:
-        shape = self.terms.shapes[sum_number - 1]
-        return code_of(shape, len(self.roster), self._known_thresholds)
+        return code_of(self.shape(sum_number), len(self.roster), self._known_thresholds)

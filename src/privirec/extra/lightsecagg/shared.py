@@ -114,7 +114,7 @@ def sum_bytes(
         def deal(count: int, number: int = number) -> Deal:
             needed = (found.private, found.needed)
             asked = bytes(DIGEST_BYTES)
-            return Deal(RUN, number, CLIENT, *needed, asked, b"", (key,) * count)
+            return Deal(RUN, number, CLIENT, *needed, asked, 1, b"", (key,) * count)
 
         def opened(count: int, number: int = number, sealed: bytes = with_nonce) -> Open:
             return Open(RUN, number, CLIENT, b"", (), count, count * sealed)

@@ -15,6 +15,7 @@ from privirec.federated.contributions.base import (
     Contribution,
     Histories,
     Integers,
+    LaterSum,
     Opened,
     PlannedSum,
     SumShape,

@@ -253,6 +253,11 @@ class Contribution(ABC):
         """
         return None
 
+    @property
+    def protected(self) -> Protection | None:
+        """Privacy guarantee of this request's noise, or None if the sum is exact."""
+        return self.protection(self.shape, vars(self))
+
     @abstractmethod
     def check(self, context: ClientContext) -> None:
         """Refuse public inputs that cannot be true, before this client answers.
@@ -397,8 +402,48 @@ class PlannedSum:
                 f"the {self.name} that is asked is not the {self.name} of the plan: it has another "
                 "length, ring or sign"
             )
+        self._check_fixed(ask)
+
+    def _check_fixed(self, ask: Contribution) -> None:
         for parameter, value in self.fixed.items():
             if getattr(ask, parameter) != value:
                 counted = parameter.startswith("n_")
                 what = f"number of {parameter[2:]}" if counted else parameter.replace("_", " ")
                 raise FederationError(f"{self.name} with another {what} than planned")
+
+
+@dataclass(frozen=True)
+class LaterSum(PlannedSum):
+    """A secure sum whose kind and size are decided during the run, within bounds.
+
+    `shape` is the largest shape, in the ring that all of these sums have. `fixed` are the
+    parameters that are known before the run.
+    """
+
+    kinds: tuple[type[Contribution], ...] = ()
+    """Kinds that a client admits at this place."""
+    most: Protection | None = None
+    """Guarantee of the noise if this sum alone spends what the plan leaves to it."""
+
+    @property
+    def name(self) -> str:
+        return " or ".join(kind.name for kind in self.kinds)
+
+    @property
+    def protection(self) -> Protection | None:
+        return self.most
+
+    def check(self, ask: object) -> None:
+        """Refuse anything but a request within the bounds of this plan."""
+        if not isinstance(ask, Contribution) or type(ask) not in self.kinds:
+            raise FederationError(f"the request is not the {self.name} of the plan")
+        self._check_fixed(ask)
+        if not 0 < ask.length <= self.shape.length:
+            raise FederationError(
+                f"a {ask.name} of {ask.length:,} entries, where the plan allows 1 to "
+                f"{self.shape.length:,}"
+            )
+        if ask.broadcast_bytes > self.shape.broadcast_bytes:
+            raise FederationError(f"a {ask.name} with longer public inputs than planned")
+        if (ask.encoding.width, ask.encoding.signed) != (self.shape.ring_bits, self.shape.signed):
+            raise FederationError(f"a {ask.name} in another ring than planned")

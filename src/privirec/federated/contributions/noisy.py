@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from privirec.data.few_rows import FewRows
-from privirec.errors import FederationError
+from privirec.errors import FederationError, OverflowRefused, UsageError
 from privirec.federated.contributions.base import (
     ClientContext,
     Contribution,
@@ -36,7 +36,7 @@ from privirec.federated.dp import DEFAULT_MECHANISM
 from privirec.federated.dp.gaussian import root_upward
 from privirec.federated.dp.loss import Protection
 from privirec.federated.dp.mechanism import MECHANISMS, Mechanism, NoiseSampler
-from privirec.federated.fixed_point import FixedPoint
+from privirec.federated.fixed_point import MOST_FRACTION_BITS, FixedPoint
 from privirec.federated.noise import TAIL_BITS, AddedNoise, Noise
 from privirec.federated.randomness import NO_RANDOMNESS, ClientStream, RandomStream
 
@@ -46,6 +46,9 @@ LARGEST_HEAD = 1 << 20
 Sums of this many 32-bit integers, and their differences, are exact in a double.
 """
 LARGEST_WEIGHT = 1 << 20
+MOST_CLIENTS = 1 << 32
+LARGEST_DEVIATION = 1 << 52
+"""Largest standard deviation of a client's noise, in units."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,15 @@ class NoiseShare:
     fraction_bits: int
     mechanism: str = DEFAULT_MECHANISM
     """Name of the distribution."""
+
+    def __post_init__(self) -> None:
+        # A server may send any numbers, and large ones would take a client's time and memory.
+        if not (
+            1 <= self.contributors <= self.clients <= MOST_CLIENTS
+            and 1 <= self.deviation <= LARGEST_DEVIATION
+            and 0 <= self.fraction_bits <= MOST_FRACTION_BITS
+        ):
+            raise FederationError("noise of an impossible deviation, unit or number of clients")
 
     @property
     def _mechanism(self) -> Mechanism:
@@ -89,6 +101,8 @@ class NoiseShare:
 
     def added(self, entries: int) -> AddedNoise:
         """Return the noise as the ledger and the encoding describe it."""
+        if entries < 1:
+            raise FederationError("a sum with noise, without entries")
         reach = self._mechanism.reach(entries, TAIL_BITS)
         return AddedNoise(
             self.mechanism,
@@ -117,6 +131,8 @@ class NormedSum(Contribution):
     contributors: int
     fraction_bits: int
     mechanism: str = field(default=DEFAULT_MECHANISM, kw_only=True)
+    ring_bits: int = field(default=0, kw_only=True)
+    """Width of the ring; 0: the narrowest that holds the sum."""
 
     @cached_property
     def share(self) -> NoiseShare:
@@ -127,7 +143,10 @@ class NormedSum(Contribution):
     @classmethod
     def protection(cls, shape: SumShape, fixed: Mapping[str, Any]) -> Protection:
         share = NoiseShare(**{one.name: fixed[one.name] for one in fields(NoiseShare)})
-        return share.protection(shape.length, cls.squared_distance)
+        try:
+            return share.protection(shape.length, cls.squared_distance)
+        except UsageError as error:  # a server may ask for noise that is too coarse to count
+            raise FederationError(str(error)) from None
 
     @property
     @abstractmethod
@@ -151,14 +170,21 @@ class NormedSum(Contribution):
 
     @cached_property
     def encoding(self) -> FixedPoint:
-        """Encoding in the narrowest ring: an entry is a sum of at most n_users numbers from 0 to
-        1."""
+        """Encoding in the agreed ring, or in the narrowest one.
+
+        An entry is a sum of at most n_users numbers from 0 to 1.
+        """
         noise = self.share.added(self._length)
         in_units = replace(
             noise, scale=self.share.protecting_deviation, largest=noise.largest * self._unit
         )
         units = FixedPoint.counting(self.n_users << self.fraction_bits, in_units)
-        return FixedPoint(units.width, self.fraction_bits, signed=True)
+        if 0 < self.ring_bits < units.width:
+            raise OverflowRefused(
+                f"a {self.ring_bits}-bit ring is too narrow for {self.name}, which takes "
+                f"{units.width} bits"
+            )
+        return FixedPoint(self.ring_bits or units.width, self.fraction_bits, signed=True)
 
     @property
     def _unit(self) -> int:

@@ -43,8 +43,10 @@ class NoisyHeadGram(WeightedHeadSum):
     squared_distance: ClassVar[int] = 2  # weights are positive, and so are their products
 
     @classmethod
-    def planned(cls, n_items: int, n_users: int, share: NoiseShare, head: int) -> PlannedSum:
-        fixed = {"n_items": n_items, "n_users": n_users, **asdict(share)}
+    def planned(
+        cls, n_items: int, n_users: int, share: NoiseShare, head: int, ring_bits: int = 0
+    ) -> PlannedSum:
+        fixed = {"n_items": n_items, "n_users": n_users, **asdict(share), "ring_bits": ring_bits}
         items = np.arange(head)
         return PlannedSum(cls, cls(**fixed, items=items, weights=items).shape, fixed)
 

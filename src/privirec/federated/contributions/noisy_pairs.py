@@ -43,9 +43,15 @@ class NoisyPairs(HeadSum):
 
     @classmethod
     def planned(
-        cls, n_items: int, n_users: int, share: NoiseShare, head: int, pairs: int
+        cls,
+        n_items: int,
+        n_users: int,
+        share: NoiseShare,
+        head: int,
+        pairs: int,
+        ring_bits: int = 0,
     ) -> PlannedSum:
-        fixed = {"n_items": n_items, "n_users": n_users, **asdict(share)}
+        fixed = {"n_items": n_items, "n_users": n_users, **asdict(share), "ring_bits": ring_bits}
         places = np.zeros(pairs, np.int64)
         ask = cls(**fixed, items=np.arange(head), first=places, second=places)
         return PlannedSum(cls, ask.shape, fixed)

@@ -50,9 +50,15 @@ class NoisyPowerStep(WeightedHeadSum):
 
     @classmethod
     def planned(
-        cls, n_items: int, n_users: int, share: NoiseShare, head: int, columns: int
+        cls,
+        n_items: int,
+        n_users: int,
+        share: NoiseShare,
+        head: int,
+        columns: int,
+        ring_bits: int = 0,
     ) -> PlannedSum:
-        fixed = {"n_items": n_items, "n_users": n_users, **asdict(share)}
+        fixed = {"n_items": n_items, "n_users": n_users, **asdict(share), "ring_bits": ring_bits}
         items, block = np.arange(head), np.zeros((head, columns), np.int32)
         return PlannedSum(cls, cls(**fixed, items=items, block=block, weights=items).shape, fixed)
 

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from privirec.federated.programs.base import Broadcast, Planned, Program, Steps, keep_to
+from privirec.federated.programs.base import (
+    Broadcast,
+    CohortSize,
+    Planned,
+    Program,
+    Step,
+    Steps,
+    keep_to,
+)
 from privirec.federated.programs.head_gram import HeadGram, HeadGramSettings
 from privirec.federated.programs.power import DEFAULT_RANK, DEFAULT_ROUNDS
 from privirec.federated.programs.privirec import Privirec, PrivirecSettings

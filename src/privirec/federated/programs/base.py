@@ -11,6 +11,7 @@ program that departs from its outline is refused.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -46,9 +47,51 @@ class Broadcast:
             raise FederationError(f"the step is not the broadcast of {self.name} of the outline")
 
 
+@dataclass(frozen=True)
+class CohortSize:
+    """Question of a program to its runtime: how many clients add noise to the sums.
+
+    The answer is known when the first sum is open, since nobody may drop out after that.
+    """
+
+
 Planned = PlannedSum | Broadcast
-Steps = Generator["Contribution | Broadcast", Any, Components]
+Step = Contribution | Broadcast | CohortSize
+Steps = Generator[Step, Any, Components]
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds on all sums of a run together, where sizes are decided during the run."""
+
+    cap: Loss
+    """Most that the sums may cost a person."""
+    upload_bytes: int
+    """Most bytes that a client sends in their vectors."""
+
+    def left(self, spent: Loss) -> Loss:
+        """Return what later sums may cost after these."""
+        return Loss(spent.left(self.cap), max(0.0, math.nextafter(self.cap.gap - spent.gap, 0.0)))
+
+    def check(self, ask: Contribution, spent: Loss, sent: int) -> None:
+        """Refuse a request that exceeds a bound, after sums of this loss and these bytes.
+
+        This is a privacy filter (`Loss.allowed`): whatever a server chose after each sum, all of
+        them together keep the cap.
+        """
+        protection = ask.protected
+        if protection is None:
+            raise FederationError(f"{ask.name} without noise in a run that promises it")
+        if not Loss.together((spent, protection.loss)).fits(self.cap):
+            raise FederationError(
+                f"the noise of {ask.name} is less than what is left of the plan's promise requires"
+            )
+        if sent + ask.encoding.payload_bytes(ask.length) > self.upload_bytes:
+            raise FederationError(
+                f"a {ask.name} with which a client would send more than the "
+                f"{self.upload_bytes:,} bytes of the plan"
+            )
 
 
 MOST_COLUMNS = 1 << 24
@@ -165,9 +208,29 @@ class Program(ABC, Generic[Settings]):
         return components
 
     @property
+    def bounds(self) -> Bounds | None:
+        """Bounds on all sums together; None if the outline states each sum exactly."""
+        return None
+
+    @property
     def loss(self) -> Loss:
-        """Privacy loss of a person through all sums with noise together."""
+        """Largest privacy loss of a person through all sums with noise together."""
         return Loss.together(one.protection.loss for one in self.sums() if one.protection)
+
+    def loss_to_come(self, number: int, spent: Loss) -> Loss:
+        """Return the largest loss of sum `number` and all later ones, after what was spent."""
+        if self.bounds:
+            return self.bounds.left(spent)
+        return Loss.together(
+            one.protection.loss for one in self.sums()[number - 1 :] if one.protection
+        )
+
+    def forecast(self, item_item_entries: int | None = None) -> list[Planned]:
+        """Return the sums and broadcasts to expect.
+
+        They are those of `outline` unless sizes are decided during the run.
+        """
+        return self.outline(item_item_entries)
 
     def describe(self) -> dict[str, Any]:
         """Return the description of the computation for a row of results."""
@@ -191,10 +254,14 @@ class Program(ABC, Generic[Settings]):
         """Return the secure sums of a run, in order; optional ones come last."""
         return [planned for planned in self.outline() if isinstance(planned, PlannedSum)]
 
+    def expected_sums(self) -> list[PlannedSum]:
+        """Return the secure sums to expect, in order; see `forecast`."""
+        return [planned for planned in self.forecast() if isinstance(planned, PlannedSum)]
+
     def steps(self) -> Steps:
         """Return the steps of the computation, checked against the outline."""
         outline = self.outline()
-        return keep_to(outline, self._steps(outline))
+        return keep_to(outline, self._steps(outline), self.bounds)
 
     def opened_share(self) -> float:
         """Return the share of the item-item matrix that the sums reveal if every item is in use.
@@ -205,14 +272,15 @@ class Program(ABC, Generic[Settings]):
 
 
 def keep_to(
-    outline: Iterable[Planned], steps: Generator[Contribution | Broadcast, Any, Result]
-) -> Generator[Contribution | Broadcast, Any, Result]:
-    """Yield the steps, and refuse the first one that departs from the outline.
+    outline: Iterable[Planned], steps: Generator[Step, Any, Result], bounds: Bounds | None = None
+) -> Generator[Step, Any, Result]:
+    """Yield the steps, and refuse the first one that departs from the outline or exceeds a bound.
 
     Optional sums may be left out, but only all remaining ones: keys and masks are assigned to sums
     in order.
     """
     planned = iter(outline)
+    spent, sent = Loss(), 0
     answer: Any = None
     while True:
         try:
@@ -221,11 +289,16 @@ def keep_to(
             if _next_after_sums_left_out(planned) is not None:
                 raise FederationError("the program ended before its outline did") from None
             return stop.value
-        no_sum = isinstance(step, Broadcast)
-        expected = _next_after_sums_left_out(planned) if no_sum else next(planned, None)
-        if expected is None:
-            raise FederationError(f"{step.name} comes after the end of the outline")
-        expected.check(step)
+        if not isinstance(step, CohortSize):
+            no_sum = isinstance(step, Broadcast)
+            expected = _next_after_sums_left_out(planned) if no_sum else next(planned, None)
+            if expected is None:
+                raise FederationError(f"{step.name} comes after the end of the outline")
+            expected.check(step)
+        if bounds and isinstance(step, Contribution):
+            bounds.check(step, spent, sent)
+            spent = Loss.together((spent, step.protected.loss)) if step.protected else spent
+            sent += step.encoding.payload_bytes(step.length)
         answer = yield step
 
 

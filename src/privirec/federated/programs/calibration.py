@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from privirec.federated.contributions import NoiseShare
 from privirec.federated.dp import DEFAULT_MECHANISM
 from privirec.federated.dp.gaussian import mu_of
-from privirec.federated.dp.loss import Loss
+from privirec.federated.dp.loss import LARGEST_GAP, Loss
 from privirec.federated.dp.mechanism import MECHANISMS
 from privirec.federated.dp.normal import exp, upward
 
 FOR_DISCRETENESS = 0.01
 """Share of delta reserved for the use of whole numbers instead of real ones; more than enough."""
+LARGEST_GAP_OF_RUN = LARGEST_GAP / 256
+"""Cap on the gaps of all sums of a run, so that a budget has room for many runs at their caps."""
+_SPARED = Fraction((1 << 40) - 1, 1 << 40)
+"""Factor of budgets that are divided among sums. Levels of sums are rounded up to doubles, and this
+leaves room for it."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,25 @@ class Promise:
         """Level of Gaussian differential privacy for all sums together; see `dp.gaussian`."""
         return mu_of(self.epsilon, (1 - FOR_DISCRETENESS) * self.delta)
 
+    @property
+    def cap(self) -> Loss:
+        """Cap on the loss of all sums together.
+
+        It is fixed in advance, so it is a privacy filter as `Loss.allowed` is: each sum, its length
+        and its noise may depend on the results of earlier ones.
+        """
+        paid = 1 + upward(exp(self.epsilon))
+        # Less than all that is reserved: a search for epsilon ends slightly above the least one.
+        gap = Fraction(9, 10) * Fraction(FOR_DISCRETENESS) * Fraction(self.delta) / Fraction(paid)
+        return Loss(self.mu, min(math.nextafter(float(gap), 0.0), LARGEST_GAP_OF_RUN))
+
+    def confirmed(self, clients: int, corrupt: int) -> Promise:
+        """Return the promise for sums in which exactly these clients are, no one more or less.
+
+        All of them but the corrupt ones keep their noise secret.
+        """
+        return replace(self, clients=clients, contributors=max(1, clients - corrupt))
+
     def signal(self, n_users: int) -> float:
         """Return mu * sqrt(contributors / clients) * n_users.
 
@@ -51,6 +75,23 @@ class Promise:
         )
         return NoiseShare(deviation, self.clients, self.contributors, bits, self.mechanism)
 
+    def divided(
+        self, left: Loss, parts: Sequence[float], lengths: Sequence[int], most_sums: int = 0
+    ) -> tuple[NoiseShare, ...]:
+        """Return a client's noise for each of several sums that together cost at most `left`.
+
+        `parts` are shares of mu^2 that add up to one. Each goes to the sum of the corresponding
+        length, to which a person adds a vector of length at most one. The gap is divided among
+        `most_sums`, or among these sums if they are more.
+        """
+        gap = float(Fraction(left.gap) / max(most_sums, len(parts)) * _SPARED)
+        exact = [Fraction(part) for part in parts]
+        square = Fraction(left.mu) ** 2 / max(sum(exact), 1) * _SPARED
+        return tuple(
+            self.share(square * part, length, gap)
+            for part, length in zip(exact, lengths, strict=True)
+        )
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -61,18 +102,8 @@ class Calibration:
 
     @classmethod
     def of(cls, promise: Promise, parts: Sequence[float], lengths: Sequence[int]) -> Calibration:
-        """Return the least noise in whole units that keeps the guarantee.
-
-        `parts` are shares of mu^2 that add up to one. Each goes to the sum of the corresponding
-        length, to which a person adds a vector of length at most one.
-        """
-        paid = 1 + upward(exp(promise.epsilon))
-        affordable = FOR_DISCRETENESS / len(parts) * promise.delta / paid
-        square = Fraction(promise.mu) ** 2
-        shares = tuple(
-            promise.share(square * Fraction(part), length, affordable)
-            for part, length in zip(parts, lengths, strict=True)
-        )
+        """Return the least noise in whole units that keeps the guarantee; see `divided`."""
+        shares = promise.divided(promise.cap, parts, lengths)
         losses = (
             share.protection(length).loss for share, length in zip(shares, lengths, strict=True)
         )

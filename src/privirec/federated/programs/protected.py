@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
+from itertools import chain, zip_longest
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
@@ -15,21 +18,45 @@ from pydantic import (
     model_validator,
 )
 
-from privirec.federated.contributions import NoisyPopularity
+from privirec.errors import UsageError
+from privirec.federated.contributions import LaterSum, NoiseShare, NoisyPopularity, PlannedSum
+from privirec.federated.contributions.base import SumShape
+from privirec.federated.contributions.noisy import MOST_CLIENTS, NormedSum
 from privirec.federated.contributions.power_step import SEED_BYTES
 from privirec.federated.dp import DEFAULT_MECHANISM
-from privirec.federated.dp.gaussian import LEAST_EPSILON, delta_for
+from privirec.federated.dp.gaussian import LEAST_EPSILON, composed, delta_for, root_upward
+from privirec.federated.dp.loss import Loss, Protection
 from privirec.federated.dp.mechanism import MECHANISMS
-from privirec.federated.programs.base import Broadcast, Planned, Program, Steps
-from privirec.federated.programs.calibration import Calibration, Promise
+from privirec.federated.programs.base import (
+    Bounds,
+    Broadcast,
+    CohortSize,
+    Planned,
+    Program,
+    Steps,
+)
+from privirec.federated.programs.calibration import Promise
 from privirec.federated.programs.power import FILTER_ENTRY
-from privirec.federated.programs.protected_ways import PEOPLE_PER_ITEM, Gram, Power, Way
+from privirec.federated.programs.protected_ways import (
+    PAIRS_PER_ITEM,
+    SMALLEST_PART,
+    Gram,
+    Power,
+    Released,
+    Way,
+    Wishes,
+    choose,
+    popular_way,
+    usual_popularity,
+)
 from privirec.federated.settings import Option, ProgramSettings
 from privirec.filters.normalize import most_popular
 
 DEFAULT_EPSILON = 2.0
 """A run of this epsilon a month costs epsilon 8.2 in a year; docs/explanation/budget.md argues."""
-MOST_CLIENTS = 1 << 32
+DEFAULT_UPLOAD_LIMIT = 5_000_000
+LEAST_RING_BITS = 14
+"""A lower bound of the width of a ring, for the first bound on lengths."""
 
 OUTLOOK = (
     (10.0, "nearly what an exact run gives"),
@@ -71,13 +98,21 @@ class ProtectedSettings(ProgramSettings):
     head: Annotated[int | None, Option("N", default="the model's")] = Field(None, ge=1)
     """Number of most popular items, at most the whole catalogue.
 
-    None: as many as remain useful under the noise.
+    None: as many as remain useful under the noise, decided when popularity is known.
     """
     columns: int | None = Field(None, ge=1)
     """Number of columns of the way `power`, at most the size of the head; None: chosen as for
     `head`."""
+    upload_limit: Annotated[
+        int | None, Option("BYTES", NOISE, "5,000,000, or more if --head needs it")
+    ] = Field(None, ge=1)
+    """Most bytes that a client sends in its vectors, all sums together.
+
+    The head, where nobody chose it, is as large as is useful and fits. None: 5,000,000, or as many
+    as sizes that somebody chose need.
+    """
     popularity_share: float | None = Field(None, ge=1e-6, le=1 - 1e-6)
-    """Share of the budget (of mu^2) that goes into popularity; None: the default of the way."""
+    """Share of the budget (of mu^2) that goes into popularity; None: that of the way to expect."""
     pairs_share: float | None = Field(None, ge=0, le=0.9)
     """Share of the budget after popularity for candidate pairs of the way `power`; 0: no such sum;
     None: more with more signal."""
@@ -86,6 +121,12 @@ class ProtectedSettings(ProgramSettings):
     contributors: int = Field(1, ge=1, le=MOST_CLIENTS)
     """Smallest number of clients whose noise stays secret: drop-outs and corrupt clients do not
     count."""
+    corrupt: int | None = Field(None, ge=0, le=MOST_CLIENTS)
+    """Largest number of clients that may work for the server.
+
+    The noise of sums after the first one covers these alone, since nobody drops out of them. None:
+    all clients that are no contributors.
+    """
     mechanism: str = DEFAULT_MECHANISM
     """Distribution of the noise."""
 
@@ -110,6 +151,17 @@ class ProtectedSettings(ProgramSettings):
         noise = (self.clients, self.contributors, self.mechanism)
         return Promise(self.epsilon, self.delta or delta_for(n_users), *noise)
 
+    def confirmed(self, n_users: int, clients: int) -> Promise:
+        """Return the guarantee for sums after the first, in which exactly these clients are."""
+        corrupt = self.corrupt
+        if corrupt is None:
+            corrupt = self.clients - self.contributors
+        return self.promise(n_users).confirmed(min(clients, self.clients), corrupt)
+
+    @property
+    def wishes(self) -> Wishes:
+        return Wishes(self.way, self.head, self.columns, self.pairs_share)
+
 
 class Protected(Program[ProtectedSettings]):
     """Noisy popularity, followed by a noisy model of the most popular items."""
@@ -123,6 +175,10 @@ class Protected(Program[ProtectedSettings]):
     settings_type = ProtectedSettings
     usual_model: ClassVar[str | None] = "denoised"
     protects: ClassVar[bool] = True
+    _taken: Way | None = None
+    """Way of a run, once it has ended."""
+    _spent: Loss | None = None
+    """Loss of a run, once it has ended."""
 
     @cached_property
     def promise(self) -> Promise:
@@ -135,26 +191,6 @@ class Protected(Program[ProtectedSettings]):
     @property
     def level(self) -> float:
         return self.promise.mu
-
-    @cached_property
-    def way(self) -> Way:
-        """Way and sizes, chosen from public numbers only."""
-        settings = self.settings
-        signal = self.promise.signal(self.n_users)
-        sizes = self.n_items, self.n_users
-        chosen = settings.way
-        if chosen == "auto":
-            chosen = "gram" if self.n_users >= PEOPLE_PER_ITEM * self.n_items else "power"
-        if chosen == "gram":
-            head = settings.head or max(2, Gram.head_for(signal))
-            return Gram(*sizes, min(head, self.n_items))
-        share = settings.pairs_share
-        share = Power.pairs_share_for(signal) if share is None else share
-        with_pairs = share > 0
-        head = settings.head or max(2, Power.head_for(signal, with_pairs))
-        columns = settings.columns or max(1, Power.columns_for(signal, with_pairs))
-        head = min(head, self.n_items)
-        return Power(*sizes, head, min(columns, head), share)
 
     @property
     def expected(self) -> str:
@@ -171,39 +207,208 @@ class Protected(Program[ProtectedSettings]):
             f"expect {self.expected}."
         )
 
-    @cached_property
-    def calibration(self) -> Calibration:
-        first = self.settings.popularity_share or self.way.popularity_share
-        parts = [first, *((1 - first) * part for part in self.way.parts)]
-        return Calibration.of(self.promise, parts, [self.n_items, *self.way.lengths])
+    # --- bounds, before the run -------------------------------------------------------------------
 
-    def describe(self) -> dict[str, Any]:
-        replacing = self.loss.epsilon_replacing(self.delta)
-        promised = {
-            "epsilon": self.calibration.epsilon,
-            "epsilon_replacing": replacing if math.isfinite(replacing) else None,
-            "delta": self.delta,
+    @property
+    def _ways(self) -> tuple[type[Way], ...]:
+        """Ways that a run may take."""
+        return tuple(way for way in (Gram, Power) if self.settings.way in ("auto", way.name))
+
+    @property
+    def _most_sums(self) -> int:
+        return 1 + max(len(way.kinds) for way in self._ways)
+
+    @cached_property
+    def _first(self) -> NoiseShare:
+        """Noise of the first sum, whose clients may still drop out."""
+        usual: str = self.settings.way
+        if usual == "auto":
+            usual = popular_way(self.n_users, self.n_items)
+        way = Gram if usual == Gram.name else Power
+        share = self.settings.popularity_share or way.popularity_share
+        parts, lengths = (share, 1 - share), (self.n_items, 1)
+        return self.promise.divided(self.promise.cap, parts, lengths, self._most_sums)[0]
+
+    @property
+    def _left(self) -> Loss:
+        """What the sums after the first may cost together."""
+        spent = self._first.protection(self.n_items).loss
+        return Bounds(self.promise.cap, 0).left(spent)
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        first = self._popularity.payload_bytes
+        limit = self.settings.upload_limit
+        needed = first + self._needed_entries * self._ring_bits // 8 + self._most_sums
+        if limit is None:
+            limit = max(DEFAULT_UPLOAD_LIMIT, needed)
+        elif limit < needed:
+            raise UsageError(
+                f"an upload limit of {limit:,} bytes, where a client would send {needed:,}"
+            )
+        return Bounds(self.promise.cap, limit)
+
+    @property
+    def _needed_entries(self) -> int:
+        """Entries after popularity of the smallest run with the sizes that somebody wished for."""
+        wishes = self.settings.wishes
+        head = min(wishes.head or 2, self.n_items)
+        steps = head * min(wishes.columns or 1, head) * (len(Power.kinds) - 1)
+        pairs = min(PAIRS_PER_ITEM * head, head * (head - 1) // 2)
+        of_way = {Gram: head * (head + 1) // 2, Power: steps + pairs}
+        return min(of_way[way] for way in self._ways)
+
+    @property
+    def _most_entries(self) -> int:
+        """Entries of the longest possible sum after popularity, whatever it takes to send it."""
+        wishes = self.settings.wishes
+        head = min(wishes.head or self.n_items, self.n_items)
+        columns = min(wishes.columns or head, head)
+        of_way = {Gram: head * (head + 1) // 2, Power: head * max(columns, head // 2 + 1)}
+        return max(of_way[way] for way in self._ways)
+
+    @cached_property
+    def _ring_bits(self) -> int:
+        """Ring of all sums after the first: wide enough for any size and share of the budget.
+
+        Finer units take more bits, and they are finest for a sum that has the whole rest of the
+        budget, with the noise of the fewest clients that count. Noise takes most bits in a sum with
+        the least share. Between the two, a deviation that is larger in units by less than three
+        times is possible, because units are powers of two.
+        """
+        settings = self.settings
+        limit = settings.upload_limit or DEFAULT_UPLOAD_LIMIT
+        entries = max(8 * limit // LEAST_RING_BITS, self._needed_entries)
+        entries = min(entries, self._most_entries)
+        left, most = self._left, self._most_sums
+        everybody = settings.confirmed(self.n_users, settings.clients)
+        (finest,) = everybody.divided(left, (1.0,), (entries,), most)
+        (widest,) = self.promise.divided(left, (SMALLEST_PART, 1.0), (entries, 1), most)[:1]
+        noise = widest.added(entries).largest * (1 << widest.fraction_bits)
+        largest = (self.n_users << finest.fraction_bits) + 3 * math.ceil(noise)
+        return largest.bit_length() + 1
+
+    @property
+    def _longest(self) -> int:
+        """Most entries of a sum after the first."""
+        room = self.bounds.upload_bytes - self._popularity.payload_bytes
+        return min(max(1, 8 * room // self._ring_bits), self._most_entries)
+
+    @property
+    def _popularity(self) -> PlannedSum:
+        return NoisyPopularity.planned(self.n_items, self.n_users, self._first)
+
+    def _later_sums(self) -> list[LaterSum]:
+        fixed = {
+            "n_items": self.n_items,
+            "n_users": self.n_users,
+            "mechanism": self.settings.mechanism,
+            "ring_bits": self._ring_bits,
         }
-        return super().describe() | self.way.describe() | promised
+        told = 8 * (self.n_items + self._longest)
+        shape = SumShape(self._longest, self._ring_bits, signed=True, broadcast_bytes=told)
+        most = Protection(replace(self._left, replacing=self._left_replacing), 1)
+        return [
+            LaterSum(kinds[0], shape, fixed, place > 0, kinds, most)
+            for place, kinds in enumerate(self._kinds)
+        ]
+
+    @property
+    def _kinds(self) -> list[tuple[type[NormedSum], ...]]:
+        """Kinds of sums that a client admits at each place after popularity."""
+        by_place = zip_longest(*(way.kinds for way in self._ways), fillvalue=())
+        return [tuple(dict.fromkeys(chain.from_iterable(of_ways))) for of_ways in by_place]
+
+    @property
+    def _left_replacing(self) -> float:
+        """Level, in the sums after the first, of replacing one history by another."""
+        squared = max(kind.squared_distance for kinds in self._kinds for kind in kinds)
+        return root_upward(squared * Fraction(self._left.mu) ** 2)
+
+    @property
+    def loss(self) -> Loss:
+        """Loss of all sums together: at most the promise, and what it was once they are open."""
+        if self._spent is not None:
+            return self._spent
+        first = self._first.protection(self.n_items, NoisyPopularity.squared_distance).loss
+        replacing = composed((first.replacing, self._left_replacing))
+        return replace(self.promise.cap, replacing=replacing)
 
     def outline(self, item_item_entries: int | None = None) -> list[Planned]:
-        first, *others = self.calibration.shares
+        filters = self.n_items * 3 + 6 * self._longest
         return [
-            NoisyPopularity.planned(self.n_items, self.n_users, first),
-            *self.way.sums(tuple(others)),
+            self._popularity,
+            *self._later_sums(),
+            Broadcast("filters", FILTER_ENTRY * filters),
+        ]
+
+    # --- forecast, and the run --------------------------------------------------------------------
+
+    def _released(self, popularity: NDArray[np.float64], clients: int) -> Released:
+        first = self._first
+        return Released(
+            popularity,
+            math.ldexp(first.deviation * math.sqrt(clients), -first.fraction_bits),
+            self.n_users,
+            self.settings.confirmed(self.n_users, clients),
+            self._left.mu,
+            self.bounds.upload_bytes - self._popularity.payload_bytes,
+            self._ring_bits,
+        )
+
+    @cached_property
+    def way(self) -> Way:
+        """Way and sizes to expect, for popularity of a usual shape."""
+        popularity = usual_popularity(self.n_users, self.n_items)
+        return choose(self._released(popularity, self.settings.clients), self.settings.wishes)
+
+    def _sums_of(self, way: Way, promise: Promise) -> list[PlannedSum]:
+        if min(way.shares) < SMALLEST_PART:
+            raise UsageError(f"a sum with less than {SMALLEST_PART:g} of the budget")
+        noise = promise.divided(self._left, way.shares, way.lengths, self._most_sums)
+        return way.sums(noise, self._ring_bits)
+
+    def forecast(self, item_item_entries: int | None = None) -> list[Planned]:
+        promise = self.settings.confirmed(self.n_users, self.settings.clients)
+        return [
+            self._popularity,
+            *self._sums_of(self.way, promise),
             Broadcast("filters", FILTER_ENTRY * self.way.filter_entries),
         ]
 
+    def describe(self) -> dict[str, Any]:
+        """Return what to expect, and after a run what it was."""
+        loss = self._spent or _together(self.expected_sums())
+        replacing = loss.epsilon_replacing(self.delta)
+        promised = {
+            "epsilon": loss.epsilon(self.delta),
+            "epsilon_replacing": replacing if math.isfinite(replacing) else None,
+            "delta": self.delta,
+        }
+        return super().describe() | (self._taken or self.way).describe() | promised
+
+    def found(self) -> dict[str, Any]:
+        return {"sizes": self.describe()}
+
     def _steps(self, outline: list[Any]) -> Steps:
-        popularity_sum, *sums, filters = outline
-        ask = popularity_sum.ask()
+        ask: Any = self._popularity.ask()
         votes = yield ask
+        clients = yield CohortSize()
+        released = self._released(ask.encoding.decode(votes), clients)
+        way = choose(released, self.settings.wishes)
+        sums = self._sums_of(way, released.promise)
         popularity = np.maximum(votes, 0)
-        items = most_popular(popularity, self.way.head)
+        items = most_popular(popularity, way.head)
         # A single person with a single item adds one, so anything below one is noise.
         popularity[items] = np.maximum(popularity[items], 1 << ask.fraction_bits)
         on_head = ask.encoding.decode(popularity[items])
         seed = np.random.Generator(np.random.Philox(self.settings.seed)).bytes(SEED_BYTES)
-        components = yield from self.way.steps(sums, items, on_head, seed)
-        yield filters
-        return replace(components, item_degrees=popularity, head=self.way.head)
+        components = yield from way.steps(sums, items, on_head, seed)
+        yield outline[-1].measured(FILTER_ENTRY * way.filter_entries)
+        self._taken = way
+        self._spent = _together([self._popularity, *sums])
+        return replace(components, item_degrees=popularity, head=way.head)
+
+
+def _together(sums: list[PlannedSum]) -> Loss:
+    return Loss.together(one.protection.loss for one in sums if one.protection)

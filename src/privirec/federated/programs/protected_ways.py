@@ -5,16 +5,18 @@
 conveys it more precisely. With enough signal, a last sum counts pairs of items that look similar in
 these directions. It is best with few people per item, or with a flat curve of popularity.
 
-The best size of the model depends on how much of it remains usable under the noise, and so on
-`Promise.signal`, a public number. The constants were chosen on a held-out fifth of the train splits
-of Gowalla, Yelp2018 and Globo, for epsilon 0.5 to 16.
+`choose` decides the way and all sizes after popularity has been released, so it may look at the
+curve of popularity. The best size depends on how much of the model remains usable under the noise,
+and so on `Promise.signal`, a public number. The constants were chosen on a held-out fifth of the
+train splits of Gowalla, Yelp2018 and Globo, for epsilon 0.5 to 16.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from bisect import bisect_left
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -31,8 +33,10 @@ from privirec.federated.contributions import (
     PlannedSum,
     start_signs,
 )
+from privirec.federated.contributions.noisy import NormedSum
 from privirec.federated.contributions.noisy_gram import gram_of
 from privirec.federated.contributions.outer import quantize
+from privirec.federated.programs.calibration import Promise
 from privirec.federated.programs.head_gram import among_all
 from privirec.filters.components import Components
 from privirec.filters.eigen import orthonormalize
@@ -42,19 +46,20 @@ from privirec.filters.operators import NotKept, SparseOperator
 PEOPLE_PER_ITEM = 8
 """Least number of people per item of the catalogue at which `auto` chooses `Gram`.
 
-Which way is better also depends on the curve of popularity, which is not known before the run. With
-fewer people, `Gram` loses much more where it is wrong than `Power` does; see
+With fewer people, `Gram` loses much more where it is wrong than `Power` does; see
 docs/results/protected.md.
 """
-GRAM_HEAD, LARGEST_GRAM_HEAD = 3.2, 1500
-"""Items in the head per square root of the signal, and the largest head, for which a client sends
-about 5 MB."""
-POWER_HEAD, LARGEST_POWER_HEAD = 16.0, 5000
+GRAM_HEAD = 3.2
+"""Items in the head per square root of the signal."""
+POWER_HEAD = 16.0
 POWER_COLUMNS, LARGEST_POWER_COLUMNS = 1 / 550, 128
 """Columns per unit of the signal, and the most columns."""
 STEP_PARTS = (0.2, 0.3, 0.5)
-"""Shares of the budget that remains after popularity. Later steps get more because they ask better
+"""Shares of the budget of the power steps. Later steps get more because they ask better
 questions."""
+USUAL_HISTORY, USUAL_FLAT = 20, 30
+SMALLEST_PART = 0.01
+"""Least share of the budget after popularity that a sum may have."""
 OWN_ROW = 1.5
 """Divisor for the weight of an item's own row in a step; see `Power.steps`."""
 BLOCK_WEIGHT = 0.25
@@ -93,18 +98,147 @@ def whole_weights(popularity: Votes, power: float) -> NDArray[np.int64]:
     return np.maximum(1, np.rint(WEIGHT_UNITS * relative)).astype(np.int64)
 
 
+# --- the choice of way and sizes ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """Sizes that somebody set; None leaves them to `choose`."""
+
+    way: str = "auto"
+    head: int | None = None
+    columns: int | None = None
+    pairs_share: float | None = None
+
+
+@dataclass(frozen=True)
+class Released:
+    """All that is known when the sums after popularity are chosen: public and released values."""
+
+    popularity: Votes
+    """Noisy popularity of each item, in ascending order of items.
+
+    Each person adds 1 / sqrt(length of the history) to each of its items. With noise, entries may
+    be negative.
+    """
+    deviation: float
+    """Standard deviation of the noise in an entry."""
+    n_users: int
+    promise: Promise
+    """Guarantee of the whole run, with the clients of the cohort whose noise provides it."""
+    level: float
+    """Level (mu) that is left for the sums to choose, all together."""
+    upload_bytes: int
+    """Most bytes that a client sends in the sums to choose, all together."""
+    ring_bits: int
+    """Bits per entry of these sums."""
+
+    @property
+    def n_items(self) -> int:
+        return len(self.popularity)
+
+    @property
+    def signal(self) -> float:
+        return self.promise.signal(self.n_users)
+
+    def fits(self, way: Way) -> bool:
+        """Return True if the sums of a way keep the limit of bytes."""
+        return way.upload_bytes(self.ring_bits) <= self.upload_bytes
+
+
+def choose(released: Released, wishes: Wishes) -> Way:
+    """Return the way, its head, columns and pairs, and the share of the budget of each sum.
+
+    This is the one place that decides sizes. Any choice keeps the promise: a person changes each
+    sum by at most one, and the shares divide what is left of the budget. `released` is public, and
+    so is the result. Sizes that somebody wished for stay as they are; others are made smaller where
+    the sums would not keep the limit of bytes.
+    """
+    chosen = wishes.way
+    if chosen == "auto":
+        chosen = popular_way(released.n_users, released.n_items)
+    sized: Callable[[Released, Wishes], Way] = {"gram": _gram, "power": _power}[chosen]
+    found = sized(released, wishes)
+    if wishes.way == "auto" and not released.fits(found):  # a head that somebody wished for
+        others = [_power(released, wishes), _gram(released, wishes)]
+        return next((way for way in others if released.fits(way)), found)
+    return found
+
+
+def popular_way(n_users: int, n_items: int) -> str:
+    """Return the way to expect before popularity is known."""
+    return "gram" if n_users >= PEOPLE_PER_ITEM * n_items else "power"
+
+
+def usual_popularity(n_users: int, n_items: int) -> Votes:
+    """Return a curve of popularity for a forecast, before anybody has sent anything.
+
+    Histories have `USUAL_HISTORY` items, and the k-th item's popularity falls as the inverse of
+    `USUAL_FLAT` + k.
+    """
+    curve = 1 / (USUAL_FLAT + np.arange(n_items))
+    return curve * (n_users * math.sqrt(min(USUAL_HISTORY, n_items)) / math.fsum(curve))
+
+
+def _gram(released: Released, wishes: Wishes) -> Way:
+    wanted = wishes.head or round(GRAM_HEAD * math.sqrt(released.signal))
+    return _fitting(released, wishes, wanted, lambda head: Gram(*_sizes(released), head))
+
+
+def _power(released: Released, wishes: Wishes) -> Way:
+    signal, share = released.signal, wishes.pairs_share
+    if share is None:
+        share = min(LARGEST_PAIRS_SHARE, (signal - PAIRS_FROM) * PAIRS_PER_SIGNAL)
+        share = share if share >= SMALLEST_PAIRS_SHARE else 0.0
+    per_root, per_unit = POWER_HEAD, POWER_COLUMNS
+    if share:
+        per_root, per_unit = per_root * HEAD_WITH_PAIRS, per_unit * COLUMNS_WITH_PAIRS
+    wanted = wishes.head or round(per_root * math.sqrt(signal))
+    columns = wishes.columns or max(1, min(LARGEST_POWER_COLUMNS, round(per_unit * signal)))
+
+    def of(head: int) -> Way:
+        pairs = min(PAIRS_PER_ITEM * head, head * (head - 1) // 2) if share else 0
+        parts = tuple((1 - share) * part for part in STEP_PARTS)
+        parts = (*parts, share) if pairs else STEP_PARTS
+        return Power(*_sizes(released), head, parts, min(columns, head), pairs)
+
+    return _fitting(released, wishes, wanted, of)
+
+
+def _sizes(released: Released) -> tuple[int, int]:
+    return released.n_items, released.n_users
+
+
+def _fitting(released: Released, wishes: Wishes, wanted: int, way: Callable[[int], Way]) -> Way:
+    """Return a way with the wanted head, or with the largest one that keeps the limit of bytes."""
+    wanted = min(max(2, wanted), released.n_items)
+    if wishes.head is not None or released.fits(way(wanted)):
+        return way(min(wishes.head or wanted, released.n_items))
+    heads = range(2, wanted)
+    return way(max(2, bisect_left(heads, True, key=lambda head: not released.fits(way(head))) + 1))
+
+
+# --- the ways -------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Way(ABC):
     """The part of the protected program that follows noisy popularity."""
 
     name: ClassVar[str]
-    parts: ClassVar[tuple[float, ...]]
-    """Share of the budget that remains after popularity, for each sum."""
+    kinds: ClassVar[tuple[tuple[type[NormedSum], ...], ...]]
+    """Kinds of sums that a client admits at each place after popularity."""
     popularity_share: ClassVar[float]
+    """Usual share of the budget for popularity."""
     n_items: int
     n_users: int
     head: int
     """m: number of most popular items."""
+
+    @property
+    @abstractmethod
+    def shares(self) -> tuple[float, ...]:
+        """Share of each sum in the budget that remains after popularity."""
 
     @property
     @abstractmethod
@@ -117,7 +251,11 @@ class Way(ABC):
         """Number of entries in the filters that go back to the clients."""
 
     @abstractmethod
-    def sums(self, shares: tuple[NoiseShare, ...]) -> list[PlannedSum]: ...
+    def sums(self, noise: tuple[NoiseShare, ...], ring_bits: int) -> list[PlannedSum]: ...
+
+    def upload_bytes(self, ring_bits: int) -> int:
+        """Return the bytes of a client's vectors in these sums."""
+        return sum(-(-length * ring_bits // 8) for length in self.lengths)
 
     @abstractmethod
     def steps(
@@ -137,12 +275,12 @@ class Gram(Way):
     """A single sum over pairs of items."""
 
     name: ClassVar[str] = "gram"
-    parts: ClassVar[tuple[float, ...]] = (1.0,)
+    kinds = ((NoisyHeadGram,),)
     popularity_share: ClassVar[float] = 0.1
 
-    @staticmethod
-    def head_for(signal: float) -> int:
-        return min(LARGEST_GRAM_HEAD, round(GRAM_HEAD * math.sqrt(signal)))
+    @property
+    def shares(self) -> tuple[float, ...]:
+        return (1.0,)
 
     @property
     def lengths(self) -> list[int]:
@@ -152,8 +290,9 @@ class Gram(Way):
     def filter_entries(self) -> int:
         return self.n_items + self.head**2
 
-    def sums(self, shares: tuple[NoiseShare, ...]) -> list[PlannedSum]:
-        return [NoisyHeadGram.planned(self.n_items, self.n_users, shares[0], self.head)]
+    def sums(self, noise: tuple[NoiseShare, ...], ring_bits: int) -> list[PlannedSum]:
+        sizes = self.n_items, self.n_users
+        return [NoisyHeadGram.planned(*sizes, noise[0], self.head, ring_bits=ring_bits)]
 
     def steps(
         self, sums: list[PlannedSum], items: NDArray[np.int64], popularity: Votes, seed: bytes
@@ -179,31 +318,21 @@ class Power(Way):
     """A few power steps from a public start, then pairs that look similar in their result."""
 
     name: ClassVar[str] = "power"
+    kinds = ((NoisyPowerStep,), *[(NoisyPowerStep, NoisyPairs)] * len(STEP_PARTS))
     popularity_share: ClassVar[float] = 0.2
+    parts: tuple[float, ...]
+    """Share of each sum: the steps, then the pairs if there are any."""
     columns: int
-    pairs_share: float = 0.0
-    """Share of the budget after popularity for candidate pairs; 0: none are summed."""
-
-    @staticmethod
-    def head_for(signal: float, with_pairs: bool = False) -> int:
-        factor = POWER_HEAD * HEAD_WITH_PAIRS if with_pairs else POWER_HEAD
-        return min(LARGEST_POWER_HEAD, round(factor * math.sqrt(signal)))
-
-    @staticmethod
-    def columns_for(signal: float, with_pairs: bool = False) -> int:
-        factor = POWER_COLUMNS * COLUMNS_WITH_PAIRS if with_pairs else POWER_COLUMNS
-        return min(LARGEST_POWER_COLUMNS, round(factor * signal))
-
-    @staticmethod
-    def pairs_share_for(signal: float) -> float:
-        """Return the share of the budget for pairs; with little signal they are mostly noise."""
-        share = min(LARGEST_PAIRS_SHARE, (signal - PAIRS_FROM) * PAIRS_PER_SIGNAL)
-        return share if share >= SMALLEST_PAIRS_SHARE else 0.0
+    pairs: int = 0
+    """Number of candidate pairs; 0: no such sum."""
 
     @property
-    def parts(self) -> tuple[float, ...]:  # type: ignore[override]
-        steps = tuple((1 - self.pairs_share) * part for part in STEP_PARTS)
-        return (*steps, self.pairs_share) if self.pairs else steps
+    def shares(self) -> tuple[float, ...]:
+        return self.parts
+
+    @property
+    def _steps(self) -> int:
+        return len(self.parts) - (self.pairs > 0)
 
     @property
     def rank(self) -> int:
@@ -211,30 +340,24 @@ class Power(Way):
         return self.columns + 1
 
     @property
-    def pairs(self) -> int:
-        """Number of candidate pairs."""
-        if not self.pairs_share:
-            return 0
-        return min(PAIRS_PER_ITEM * self.head, self.head * (self.head - 1) // 2)
-
-    @property
     def lengths(self) -> list[int]:
-        steps = [self.head * self.columns] * len(STEP_PARTS)
+        steps = [self.head * self.columns] * self._steps
         return [*steps, self.pairs] if self.pairs else steps
 
     @property
     def filter_entries(self) -> int:
         return self.n_items + 2 * self.head * self.rank + 4 * self.pairs
 
-    def sums(self, shares: tuple[NoiseShare, ...]) -> list[PlannedSum]:
+    def sums(self, noise: tuple[NoiseShare, ...], ring_bits: int) -> list[PlannedSum]:
         sizes = self.n_items, self.n_users
+        ring = {"ring_bits": ring_bits}
         steps = [
-            NoisyPowerStep.planned(*sizes, share, self.head, self.columns)
-            for share in shares[: len(STEP_PARTS)]
+            NoisyPowerStep.planned(*sizes, share, self.head, self.columns, **ring)
+            for share in noise[: self._steps]
         ]
         if not self.pairs:
             return steps
-        return [*steps, NoisyPairs.planned(*sizes, shares[-1], self.head, self.pairs)]
+        return [*steps, NoisyPairs.planned(*sizes, noise[-1], self.head, self.pairs, **ring)]
 
     def steps(
         self, sums: list[PlannedSum], items: NDArray[np.int64], popularity: Votes, seed: bytes
@@ -264,7 +387,7 @@ class Power(Way):
         # Each person's part is scaled to length one. With rows of typical length, it would have had
         # this length.
         usual = OWN_ROW * math.sqrt(self.columns / popularity.sum())
-        for planned in sums[: len(STEP_PARTS)]:
+        for planned in sums[: self._steps]:
             rows = scale * basis
             block = quantize(rows * block_weights * boost)[0]
             ask: Any = planned.ask(items=items, block=block, weights=weights)
@@ -298,11 +421,10 @@ class Power(Way):
         )
 
     def describe(self) -> dict[str, Any]:
-        steps = len(STEP_PARTS)
         return super().describe() | {
             "rank": self.rank,
-            "rounds": steps,
-            "multiplications": steps,
+            "rounds": self._steps,
+            "multiplications": self._steps,
             "solver": "noisy power method",
         }
 

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from privirec.errors import FederationError, UsageError
 from privirec.federated.contributions import Candidate, Contribution, Integers, ValidationMetrics
 from privirec.federated.contributions.validation import FRACTION_BITS, MOST_CANDIDATES, TOP
-from privirec.federated.programs.base import Broadcast, Planned, Steps, keep_to
+from privirec.federated.programs.base import Broadcast, Planned, Step, Steps, keep_to
 from privirec.federated.programs.spectral import SpectralProgram, SpectralSettings, eigenpairs
 from privirec.filters.components import Components
 from privirec.filters.operators import LowRankOperator
@@ -119,7 +119,7 @@ class SpectralValidation(SpectralProgram):
         yield filters
         return components
 
-    def validated(self) -> Generator[Contribution | Broadcast, Any, Components]:
+    def validated(self) -> Generator[Step, Any, Components]:
         """Return the sums, checked against the outline, without the final release."""
         outline: list[Any] = self.validation_outline()
         return keep_to(outline, self._validated(outline))

@@ -159,18 +159,21 @@ class Computation:
             except StopIteration as stop:
                 self.components, self.asked = stop.value, None
                 return
-            if not isinstance(wanted, Broadcast):
+            if isinstance(wanted, Contribution):
                 break
-            self.ledger.add_broadcast(wanted)
-            total = None
+            if isinstance(wanted, Broadcast):
+                self.ledger.add_broadcast(wanted)
+                total = None
+            else:
+                total = len(self.session.survivors)
         if self._on_sum:
             self._on_sum(wanted.name)
         self.asked = AskedSum(self.step.sum_number, wanted, wire.encode(wanted))
-        self.session.asked = asked_digest(self.plan.text, self.asked.encoded)
+        self.session.ask(asked_digest(self.plan.text, self.asked.encoded), wanted.length)
 
     def _opened(self, asked: AskedSum) -> tuple[Words, VectorShape]:
         """Return a sum on the disk, with its shape."""
-        announced = self._shapes[asked.number - 1]
+        announced = self._shapes[asked.number - 1].shortened(asked.ask.length)
         shape = self._protocol.opened_shape(announced, self.plan.statement)
         path = self._sums / str(asked.number)
         return np.memmap(path, shape.ring.dtype, "r", shape=(shape.length,)), shape

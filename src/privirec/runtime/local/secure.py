@@ -83,14 +83,19 @@ class SecureInProcess:
         self.survivors: tuple[int, ...] = ()
         self.secret_noise = all(client.secret_noise for client in clients)
 
+    @property
+    def clients(self) -> int:
+        return len(self.survivors or self._clients)
+
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
-        check_noise(ask, len(self._clients))
+        check_noise(ask, self.clients)
         self._sums[self._done].check(ask)  # set-up dealt keys for these sums in this order
         self._done += 1
         with one_kernel_thread():
             opened = self._federation.sum(
                 lambda client: self._clients[client].answer(ask, self._done),
                 self._dropouts.at_sums.get(self._done),
+                ask.length,
             )
         self.survivors = opened.survivors
         total = total_of(ask, opened.total, opened.shape)

@@ -89,6 +89,10 @@ class ShardedSimulation:
         self._engine = engine or OneByOne()
         self._asked = 0
 
+    @property
+    def clients(self) -> int:
+        return self._n_clients or self._data.n_users
+
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         ledger.add_sum(ask)  # first, because it refuses a ring that is too narrow
         self._asked += 1

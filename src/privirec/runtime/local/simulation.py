@@ -46,6 +46,10 @@ class Simulation:
         self._noise_at_once = noise_at_once
         self._asked = 0
 
+    @property
+    def clients(self) -> int:
+        return self._n_clients or self._histories.n_users
+
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         ledger.add_sum(ask)  # first, because it refuses a ring that is too narrow
         self._asked += 1

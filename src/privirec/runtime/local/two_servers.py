@@ -67,6 +67,10 @@ class TwoServers:
         """Rows of all clients that found no bucket, over all sums."""
         self.secret_noise = seed is None
 
+    @property
+    def clients(self) -> int:
+        return len(self._noise)  # the servers add the noise
+
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         self._asked += 1
         task, dealt = self._task(ask)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from privirec.federated.contributions import REGISTRY, PlannedSum
+from privirec.federated.contributions import REGISTRY, Contribution, PlannedSum
 from privirec.federated.dp.loss import Loss
 from privirec.privacy.accountant import Account, OverBudget, Room, Spent
 from privirec.privacy.cohorts import Rule, refuse
@@ -59,11 +59,15 @@ class Budget:
         latest = self.account().latest
         return max(self._clock(), latest) if latest else self._clock()
 
-    def check(self, sums: Iterable[PlannedSum]) -> None:
-        """Refuse these sums if they cost, all together, more than is left of the budget."""
-        losses = [one.protection.loss for one in sums if one.protection]
-        if losses:
-            self.check_loss(Loss.together(losses))
+    def check(self, more: Loss) -> None:
+        """Refuse sums that cost, all together, more than is left of the budget."""
+        if more != Loss():
+            self.check_loss(more)
+
+    def spent_in(self, run: str) -> Loss:
+        """Return the loss of the sums of a run that this client has answered."""
+        sums = (one for one in self.account().sums if one.run == run)
+        return Loss.together(one.loss for one in sums if one.loss is not None)
 
     def check_loss(self, more: Loss) -> None:
         """Refuse sums of this loss if a limit of the policy does not admit them."""
@@ -104,11 +108,8 @@ class Budget:
                 f"most_validations_per_month = {policy.most_validations_per_month}",
             )
 
-    def check_noise(self, plan: RunPlan, clients: int) -> None:
-        """Refuse a sum over this many clients if too few of them can be relied on for noise."""
-        needed = max(
-            (one.protection.contributors for one in plan.sums if one.protection), default=0
-        )
+    def check_noise(self, plan: RunPlan, clients: int, needed: int) -> None:
+        """Refuse a sum over these clients if fewer than `needed` can be relied on for noise."""
         # Every client sees the model and knows its own noise, so at least one does not count.
         corrupt = max(1, plan.statement.corrupt)
         counted = max(1, clients - corrupt)  # this client's own noise always counts
@@ -122,11 +123,10 @@ class Budget:
                 f"{corrupt} of the roster may be corrupt",
             )
 
-    def line(self, plan: RunPlan, sum_number: int) -> tuple[Any, ...]:
+    def line(self, plan: RunPlan, sum_number: int, ask: Contribution) -> tuple[Any, ...]:
         """Return the row of the record with the cost of this sum."""
-        planned = plan.sums[sum_number - 1]
-        loss = planned.protection.loss if planned.protection else None
-        spent = Spent(self.now(), plan.run, sum_number, planned.name, self._server, loss)
+        loss = ask.protected.loss if ask.protected else None
+        spent = Spent(self.now(), plan.run, sum_number, ask.name, self._server, loss)
         return record.row_of(spent, self._memory.last_seal(), self._identity)
 
 

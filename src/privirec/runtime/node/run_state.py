@@ -57,6 +57,8 @@ class ClientRun:
 
     The server does not learn about it. The model of such a run is not used.
     """
+    vector_bytes: int = 0
+    """Bytes of the vectors of the sums that it has answered."""
     bytes_up: int = 0
     bytes_down: int = 0
     session: bytes = field(default=b"", repr=False)

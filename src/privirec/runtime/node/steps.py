@@ -20,6 +20,7 @@ from privirec.federated.contributions import (
     Contribution,
     Histories,
     Opened,
+    PlannedSum,
     answer,
 )
 from privirec.federated.randomness import ClientRandomness
@@ -172,9 +173,9 @@ class StepAnswerer:
         if plan.protected != state.protected:
             _refuse_plan("the plan has other noise than the server announced for this run")
         self._policy.check_run(plan.for_policy(), self._opened_share())
-        self._budget.check(plan.sums)
+        self._budget.check(plan.program.loss)
         self._budget.check_hits(plan.sums)
-        self._budget.check_noise(plan, len(plan.users))
+        self._budget.check_noise(plan, len(plan.users), contributors_of(plan.sums))
         self._guard.check_plan(state, plan)
         return plan
 
@@ -191,7 +192,7 @@ class StepAnswerer:
     ) -> StepAnswer:
         """Compute this client's vector and store it, to be sent in parts."""
         message, request = told
-        histories, store, number = where
+        histories, store, step_number = where
         if message:
             session.receive(message)
             self._note_participants(state, plan, session)
@@ -201,13 +202,14 @@ class StepAnswerer:
         own = Histories(histories().matrix, plan.first_user(self._client))
         own = own.split_by(randomness, plan.program.held_out)
         planned.check(ask)
+        size = ask.encoding.payload_bytes(ask.length)
         self._policy.check_answer(
             *(plan.spec.aggregator, step.sum_number),
-            *(state.bytes_up + planned.payload_bytes, state.bytes_down),
+            *(state.bytes_up + size, state.bytes_down),
         )
-        if planned.protection is None:
+        if ask.protected is None:
             self._policy.check_exact((ask.name,))
-        self._budget.check(plan.sums[step.sum_number - 1 :])
+        self._check_cost(state, plan, step, ask)
         self._budget.check_hits(plan.sums[step.sum_number - 1 :])
         context = ClientContext(plan.n_users, plan.n_items, plan.spec.program, own, state.pinned)
         ask.check(context)
@@ -217,8 +219,10 @@ class StepAnswerer:
         opened = self._check_opened(plan, step, ask)
         noise = randomness.stream(step.sum_number, ask.name)
         asked = asked_digest(state.plan_text.encode(), request)
-        blocks = session.contribute(step.sum_number, answer(ask, own, noise), asked)
-        size = store(session.vector_bytes(step.sum_number), blocks)
+        number, length = step.sum_number, ask.length
+        blocks = session.contribute(number, answer(ask, own, noise), asked, length)
+        state.vector_bytes += size
+        size = store(session.vector_bytes(number, length), blocks)
         state.session = session.dump()
         log.info(
             "run %s: sum %d of %d (%s) answered",
@@ -229,9 +233,21 @@ class StepAnswerer:
         members = () if state.protected else state.cohort or state.participants
         for_life = ForLife(
             *(self._guard.names(members), is_told, self._guard.binds),
-            *(step.sum_number, opened, self._budget.line(plan, step.sum_number)),
+            *(step.sum_number, opened, self._budget.line(plan, step.sum_number, ask)),
         )
-        return StepAnswer(None, size, for_life, oldest_needed_upload=number)
+        return StepAnswer(None, size, for_life, oldest_needed_upload=step_number)
+
+    def _check_cost(self, state: ClientRun, plan: RunPlan, step: Step, ask: Contribution) -> None:
+        """Refuse a request whose noise is too little for the plan, the cohort or the budget."""
+        spent = self._budget.spent_in(plan.run)
+        if plan.program.bounds:
+            plan.program.bounds.check(ask, spent, state.vector_bytes)
+        self._budget.check(plan.program.loss_to_come(step.sum_number, spent))
+        if ask.protected:
+            # Nobody drops out of later sums: in them are exactly the clients of the first one,
+            # which their neighbours in the protocol have confirmed.
+            clients = len(state.cohort) if state.cohort else len(plan.users)
+            self._budget.check_noise(plan, clients, ask.protected.contributors)
 
     def _check_opened(self, plan: RunPlan, step: Step, ask: Contribution) -> Opened:
         """Return what this sum opens, if the policy allows it.
@@ -262,7 +278,7 @@ class StepAnswerer:
         """Refuse a sum over these clients unless enough people or noise hides each of them."""
         if not plan.protected:
             self._guard.check_sum(plan, clients)
-        self._budget.check_noise(plan, len(clients))
+        self._budget.check_noise(plan, len(clients), contributors_of(plan.sums))
 
     def _check_summed(
         self, state: ClientRun, plan: RunPlan, step: Step, session: ClientSession, listed: bytes
@@ -304,6 +320,11 @@ class StepAnswerer:
             proven_sums=True,  # by `federated` encodings, recomputed here
             agreement=agreed,
         )
+
+
+def contributors_of(sums: Iterable[PlannedSum]) -> int:
+    """Return the most clients on whose noise one of these sums relies."""
+    return max((one.protection.contributors for one in sums if one.protection), default=0)
 
 
 def _parts(parts: tuple[bytes, ...], count: int) -> tuple[bytes, ...]:

@@ -36,8 +36,12 @@ from privirec.secagg.sizes import (
 def sum_bytes(
     scheme: Scheme, statement: Statement, shapes: Sequence[VectorShape], block_entries: int
 ) -> list[SumBytes]:
-    """Return the mean bytes per client in each sum."""
-    sums, degree = len(shapes), scheme.parameters(statement).neighbours
+    """Return the mean bytes per client in each sum.
+
+    Keys are dealt for all sums of the statement, of which a run may leave out the last ones.
+    """
+    sums, degree = statement.rounds, scheme.parameters(statement).neighbours
+    all_shapes = [*shapes, *[shapes[-1]] * (sums - len(shapes))]
     in_map = map_bytes(statement)
     keys = Advertise(RUN, CLIENT, bytes(KEY_BYTES), bytes(sums * KEY_BYTES), bytes(SIGNATURE_BYTES))
     sealed = bytes(sums * PAIR_BYTES + TAG_BYTES)
@@ -59,7 +63,7 @@ def sum_bytes(
         lambda count: Shares(RUN, CLIENT, bytes(NONCE_BYTES), (sealed,) * count), degree
     )
     first_down = (
-        length(announced(statement, shapes, block_entries))
+        length(announced(statement, all_shapes, block_entries))
         + length_of_list(neighbours, degree)
         + in_map
         + Fraction(in_paths, statement.clients)
