@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privirec.data import Interactions, load_dataset, load_everything, statistics, write_text
+from privirec.data import (
+    Dataset,
+    Interactions,
+    load_dataset,
+    load_everything,
+    split,
+    statistics,
+    write_text,
+)
 from privirec.data.datasets import PUBLISHED, PublishedFile, data_folders
 from privirec.errors import DataError, UsageError
 
@@ -121,7 +129,17 @@ def test_statistics(folder: Path) -> None:
         "items_under_5_users": 3,
         "items_without_users": 1,
         "users_without_test": 1,
+        "test_drift": None,
     }
+
+
+def test_the_drift_tells_a_random_test_split_from_another() -> None:
+    data = load_dataset("synthetic:small").together()
+    random = split(data, test=0.2)
+    assert 0.5 < (statistics(random).test_drift or 0) < 2
+    even = data.matrix.indices % 2 == 0
+    apart = Dataset("apart", data.select(even), data.select(~even))
+    assert (statistics(apart).test_drift or 0) > 10
 
 
 def test_a_sorted_copy_is_the_published_file(write: Write, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privirec.data.columns import TableOptions
 from privirec.data.formats import SUFFIXES, read_file, suffix_of
@@ -221,6 +222,10 @@ def find(name: str, data_dir: str | Path | None = None) -> Path:
     )
 
 
+OFTEN = 20
+"""Interactions of an item from which on its count in test says something."""
+
+
 @dataclass(frozen=True)
 class Statistics:
     """The columns of the paper's table of data sets, and more. Degrees are those of train."""
@@ -238,8 +243,11 @@ class Statistics:
     items_under_5_users: int
     items_without_users: int
     users_without_test: int
+    test_drift: float | None
+    """Variance of the items' counts in test, in units of that of a random test split. Far above 1,
+    test differs from train, and a random validation split is no model of it. None: not known."""
 
-    def row(self) -> dict[str, str | int | float]:
+    def row(self) -> dict[str, str | int | float | None]:
         """Return the fields as one flat JSON object."""
         return asdict(self)
 
@@ -263,7 +271,19 @@ def statistics(dataset: Dataset) -> Statistics:
         items_under_5_users=int((train.item_degrees < 5).sum()),
         items_without_users=int((train.item_degrees == 0).sum()),
         users_without_test=int((test.user_degrees == 0).sum()),
+        test_drift=drift(train.item_degrees, test.item_degrees),
     )
+
+
+def drift(train: NDArray[np.int64], test: NDArray[np.int64]) -> float | None:
+    """Return the variance of the items' test counts, in units of that of a random test split."""
+    total = train + test
+    often = total >= OFTEN
+    share = float(test.sum()) / max(int(total.sum()), 1)
+    if often.sum() < 2 or not 0 < share < 1:
+        return None
+    expected = share * total[often]
+    return float(np.mean((test[often] - expected) ** 2 / (expected * (1 - share))))
 
 
 def sharded_statistics(data: ShardedDataset) -> Statistics:
@@ -291,6 +311,7 @@ def sharded_statistics(data: ShardedDataset) -> Statistics:
         items_under_5_users=int((item_degrees < 5).sum()),
         items_without_users=int((item_degrees == 0).sum()),
         users_without_test=users - sum(shard.tested for shard in data.shards),
+        test_drift=None,
     )
 
 

@@ -49,8 +49,8 @@ class RidgeConfig(Config):
 class Ridge(Recommender):
     """Ridge: the regression of histories on themselves, as a polynomial of the item-item matrix.
 
-    It needs neither an inverse nor eigenvectors, and was the most accurate model on validation
-    splits of sparse data.
+    It needs neither an inverse nor eigenvectors. On sparse data it is ahead of other models where
+    test is a random part of the histories, and not where it is their latest part.
     """
 
     name = "ridge"

@@ -141,7 +141,8 @@ def info(
     """Print the statistics of data sets, as in the paper's table.
 
     Interactions and density count train and test together. The smallest, median and largest user
-    and the rare items are those of train, the part that a model is fitted on.
+    and the rare items are those of train, the part that a model is fitted on. The drift says how
+    much more the items' counts in test vary than in a random split.
     """
     found = [_statistics_of(dataset, data_dir, table) for dataset in datasets]
     write_json_lines(json_file, [each.row() for each in found])
@@ -381,6 +382,9 @@ def _print_statistics(found: Sequence[Statistics]) -> None:
         "items with fewer than 5 users": [f"{each.items_under_5_users:,}" for each in found],
         "items without users": [f"{each.items_without_users:,}" for each in found],
         "users without test items": [f"{each.users_without_test:,}" for each in found],
+        "drift of test (random: 1)": [
+            "-" if each.test_drift is None else f"{each.test_drift:.1f}" for each in found
+        ],
     }
     names = [each.dataset for each in found]
     rows = [{"": label} | dict(zip(names, cells, strict=True)) for label, cells in lines.items()]
