@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from privirec.data.interactions import Interactions
 from privirec.errors import UsageError
+from privirec.filters.earlier import Earlier
 from privirec.filters.eigen import Progress, leading_eigenpairs, orthonormalize, power_method
 from privirec.filters.normalize import SYMMETRIC, Normalisation, degree_power, item_scales
 from privirec.filters.operators import (
@@ -76,6 +77,8 @@ class Components:
     origin: Mapping[str, Any] | None = None
     """Entries of a manifest that say where the components come from, such as the ledger of their
     sums (empty: all histories in one place); None: nobody said."""
+    released: Earlier | None = None
+    """Noisy sums of this run and of those before it, to which a later run can add."""
 
     @property
     def n_items(self) -> int:

@@ -54,6 +54,12 @@ class Estimate:
     def is_known(self) -> NDArray[np.bool_]:
         return np.isfinite(self.variances)
 
+    @property
+    def deviation(self) -> float:
+        """Root of the mean variance of what is known."""
+        known = self.variances[self.is_known]
+        return float(np.sqrt(known.mean())) if len(known) else 0.0
+
     def times(self, factors: Numbers | float) -> Estimate:
         return Estimate(self.values * factors, self.variances * np.square(factors))
 
@@ -172,7 +178,27 @@ class Earlier:
     def n_items(self) -> int:
         return len(self.popularity.values)
 
+    @classmethod
+    def nothing(cls, n_items: int) -> Earlier:
+        return cls(Estimate.unknown(n_items), 0.0)
+
     # --- the sums of a run ------------------------------------------------------------------------
+
+    def start(self, items: Places, columns: int) -> tuple[Numbers, Numbers]:
+        """Return the rows of the last basis for these items, and the strengths of its columns.
+
+        At most so many columns, and none if there was no basis.
+        """
+        found = _rows(self.last, places_of(items, self.last_items))[:, :columns]
+        return found, self.strengths[:columns]
+
+    def with_images(
+        self, images: Sequence[Image], items: Places, basis: Numbers, strengths: Numbers
+    ) -> Earlier:
+        """Return the sums with all images of power steps, and the basis that they lead to."""
+        return replace(
+            self, images=tuple(images), last=basis, last_items=items, strengths=strengths
+        )
 
     def with_gram(self, items: Places, triangle: Estimate) -> Earlier:
         """Return the sums with those of pairs among these items, which are without weights.

@@ -99,7 +99,7 @@ def pair_length(weights: NDArray[Any], chances: NDArray[np.float64] | float = 1.
 
 
 def gram_of(
-    triangle: Integers, head: int, fraction_bits: int, diagonal: NDArray[np.float64]
+    triangle: NDArray[Any], head: int, fraction_bits: int, diagonal: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return the symmetric matrix from the summed triangle.
 

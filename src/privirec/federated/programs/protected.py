@@ -50,6 +50,7 @@ from privirec.federated.programs.protected_ways import (
     usual_popularity,
 )
 from privirec.federated.settings import Option, ProgramSettings
+from privirec.filters.earlier import Earlier, Estimate
 from privirec.filters.normalize import most_popular
 
 DEFAULT_EPSILON = 2.0
@@ -129,13 +130,17 @@ class ProtectedSettings(ProgramSettings):
     """
     mechanism: str = DEFAULT_MECHANISM
     """Distribution of the noise."""
+    after: str | None = Field(None, pattern="^[0-9a-f]{64}$")
+    """SHA-256 of the released sums that this run adds to; None: it stands alone."""
 
     @model_serializer(mode="wrap")
     def _without_default(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the usual mechanism, so that its settings keep their bytes."""
+        """Leave out what is as usual, so that usual settings keep their bytes."""
         written: dict[str, Any] = write(self)
         if self.mechanism == DEFAULT_MECHANISM:
             written.pop("mechanism", None)
+        if self.after is None:
+            written.pop("after", None)
         return written
 
     @model_validator(mode="after")
@@ -175,6 +180,8 @@ class Protected(Program[ProtectedSettings]):
     settings_type = ProtectedSettings
     usual_model: ClassVar[str | None] = "denoised"
     protects: ClassVar[bool] = True
+    _earlier: Earlier | None = None
+    """Sums of earlier runs, to which this run adds; see `go_on_from`."""
     _taken: Way | None = None
     """Way of a run, once it has ended."""
     _spent: Loss | None = None
@@ -390,24 +397,44 @@ class Protected(Program[ProtectedSettings]):
     def found(self) -> dict[str, Any]:
         return {"sizes": self.describe()}
 
+    def go_on_from(self, earlier: Earlier) -> None:
+        """Add this run to the sums of earlier ones, which are over the same catalogue."""
+        self._earlier = earlier
+
     def _steps(self, outline: list[Any]) -> Steps:
+        if self.settings.after and self._earlier is None:
+            raise UsageError("this run adds to an earlier one, whose released sums are not here")
         ask: Any = self._popularity.ask()
-        votes = yield ask
+        earlier = self._earlier or Earlier.nothing(self.n_items)
+        votes = ask.encoding.decode((yield ask))
         clients = yield CohortSize()
-        released = self._released(ask.encoding.decode(votes), clients)
+        released = self._released(votes, clients)
+        known = earlier.popularity.added(Estimate.of(votes, released.deviation))
+        released = replace(
+            released,
+            popularity=known.values,
+            deviation=known.deviation,
+            power_before=earlier.signal if earlier.images else 0.0,
+        )
         way = choose(released, self.settings.wishes)
         sums = self._sums_of(way, released.promise)
-        popularity = np.maximum(votes, 0)
+        popularity = np.maximum(np.rint(np.ldexp(known.values, ask.fraction_bits)), 0)
+        popularity = popularity.astype(np.int64)
         items = most_popular(popularity, way.head)
         # A single person with a single item adds one, so anything below one is noise.
         popularity[items] = np.maximum(popularity[items], 1 << ask.fraction_bits)
         on_head = ask.encoding.decode(popularity[items])
         seed = np.random.Generator(np.random.Philox(self.settings.seed)).bytes(SEED_BYTES)
-        components = yield from way.steps(sums, items, on_head, seed)
+        components = yield from way.steps(sums, items, on_head, seed, earlier)
         yield outline[-1].measured(FILTER_ENTRY * way.filter_entries)
         self._taken = way
         self._spent = _together([self._popularity, *sums])
-        return replace(components, item_degrees=popularity, head=way.head)
+        together = replace(
+            components.released or earlier,
+            popularity=known,
+            signal=math.hypot(earlier.signal, released.signal),
+        )
+        return replace(components, item_degrees=popularity, head=way.head, released=together)
 
 
 def _together(sums: list[PlannedSum]) -> Loss:

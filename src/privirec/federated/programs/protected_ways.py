@@ -39,6 +39,7 @@ from privirec.federated.contributions.outer import quantize
 from privirec.federated.programs.calibration import Promise
 from privirec.federated.programs.head_gram import among_all
 from privirec.filters.components import Components
+from privirec.filters.earlier import UNKNOWN, Earlier, Estimate, Image, combined_image, places_of
 from privirec.filters.eigen import orthonormalize
 from privirec.filters.normalize import PROTECTED_PAIRS
 from privirec.filters.operators import NotKept, SparseOperator
@@ -57,6 +58,8 @@ POWER_COLUMNS, LARGEST_POWER_COLUMNS = 1 / 550, 128
 STEP_PARTS = (0.2, 0.3, 0.5)
 """Shares of the budget of the power steps. Later steps get more because they ask better
 questions."""
+LATER_STEP_PARTS = (1.0,)
+"""The same for a later run: it begins with a good block, and its image is added to earlier ones."""
 USUAL_HISTORY, USUAL_FLAT = 20, 30
 SMALLEST_PART = 0.01
 """Least share of the budget after popularity that a sum may have."""
@@ -132,6 +135,8 @@ class Released:
     """Most bytes that a client sends in the sums to choose, all together."""
     ring_bits: int
     """Bits per entry of these sums."""
+    power_before: float = 0.0
+    """Signal of earlier runs of the way `power`, to which this one adds."""
 
     @property
     def n_items(self) -> int:
@@ -193,13 +198,19 @@ def _power(released: Released, wishes: Wishes) -> Way:
     per_root, per_unit = POWER_HEAD, POWER_COLUMNS
     if share:
         per_root, per_unit = per_root * HEAD_WITH_PAIRS, per_unit * COLUMNS_WITH_PAIRS
+    steps: tuple[float, ...] = STEP_PARTS
+    if released.power_before:
+        steps = LATER_STEP_PARTS
+        together = math.sqrt(1 + (released.power_before / signal) ** 2)
+        per_root *= math.sqrt(together)
+        per_unit *= math.cbrt(together) ** 2
     wanted = wishes.head or round(per_root * math.sqrt(signal))
     columns = wishes.columns or max(1, min(LARGEST_POWER_COLUMNS, round(per_unit * signal)))
 
     def of(head: int) -> Way:
         pairs = min(PAIRS_PER_ITEM * head, head * (head - 1) // 2) if share else 0
-        parts = tuple((1 - share) * part for part in STEP_PARTS)
-        parts = (*parts, share) if pairs else STEP_PARTS
+        parts = tuple((1 - share) * part for part in steps)
+        parts = (*parts, share) if pairs else steps
         return Power(*_sizes(released), head, parts, min(columns, head), pairs)
 
     return _fitting(released, wishes, wanted, of)
@@ -259,11 +270,17 @@ class Way(ABC):
 
     @abstractmethod
     def steps(
-        self, sums: list[PlannedSum], items: NDArray[np.int64], popularity: Votes, seed: bytes
+        self,
+        sums: list[PlannedSum],
+        items: NDArray[np.int64],
+        popularity: Votes,
+        seed: bytes,
+        earlier: Earlier,
     ) -> WaySteps:
         """Yield the sums and return components without popularity.
 
-        `items` is the head, and `popularity` is the popularity of its items.
+        `items` is the head, and `popularity` is the popularity of its items. The sums are added to
+        the earlier ones, and the components keep both.
         """
 
     def describe(self) -> dict[str, Any]:
@@ -295,21 +312,32 @@ class Gram(Way):
         return [NoisyHeadGram.planned(*sizes, noise[0], self.head, ring_bits=ring_bits)]
 
     def steps(
-        self, sums: list[PlannedSum], items: NDArray[np.int64], popularity: Votes, seed: bytes
+        self,
+        sums: list[PlannedSum],
+        items: NDArray[np.int64],
+        popularity: Votes,
+        seed: bytes,
+        earlier: Earlier,
     ) -> WaySteps:
         weights = whole_weights(popularity, -PROTECTED_PAIRS.left)
         ask: Any = sums[0].ask(items=items, weights=weights)
         triangle = yield ask
+        relative = weights / WEIGHT_UNITS
+        factors = np.outer(relative, relative)[np.triu_indices(self.head)]
+        told = Estimate.of(ask.encoding.decode(triangle), ask.share.opened_deviation)
+        earlier = earlier.with_gram(items, told.times(1 / factors))
+        known = earlier.gram_over(items).times(factors)
         # Scale the diagonal so that its sum is n_users: a person with d items would add about
         # sqrt(d / (d - 1)), so about one, to the trace.
-        diagonal = popularity * np.square(weights / WEIGHT_UNITS)
+        diagonal = popularity * np.square(relative)
         diagonal *= self.n_users / diagonal.sum()
-        gram = gram_of(triangle, self.head, ask.fraction_bits, diagonal).astype(np.float32)
+        gram = gram_of(known.values, self.head, 0, diagonal).astype(np.float32)
         return Components(
             np.zeros(self.n_items, np.int64),
             SparseOperator(among_all(sp.csr_array(gram), items, self.n_items)),
             normalisation=PROTECTED_PAIRS,
-            noise_deviation=ask.share.opened_deviation / math.sqrt(2),
+            noise_deviation=known.deviation / math.sqrt(2),
+            released=earlier,
         )
 
 
@@ -360,7 +388,12 @@ class Power(Way):
         return [*steps, NoisyPairs.planned(*sizes, noise[-1], self.head, self.pairs, **ring)]
 
     def steps(
-        self, sums: list[PlannedSum], items: NDArray[np.int64], popularity: Votes, seed: bytes
+        self,
+        sums: list[PlannedSum],
+        items: NDArray[np.int64],
+        popularity: Votes,
+        seed: bytes,
+        earlier: Earlier,
     ) -> WaySteps:
         """Yield noisy power steps, then candidate pairs, and return the components.
 
@@ -381,24 +414,29 @@ class Power(Way):
         def unknown(block: Votes) -> Votes:
             return block - known @ (known.T @ block)
 
-        start = start_signs(seed, self.head, self.columns) / scale
-        basis = orthonormalize(unknown(start * block_weights))[0]
-        boost = np.ones(self.columns)
+        start = start_signs(seed, self.head, self.columns) / scale * block_weights
+        before, strength = earlier.start(items, self.columns)
+        start[:, : before.shape[1]] = before
+        basis, boost = orthonormalize(unknown(start))[0], boosts(strength, self.columns)
         # Each person's part is scaled to length one. With rows of typical length, it would have had
         # this length.
         usual = OWN_ROW * math.sqrt(self.columns / popularity.sum())
+        images = list(earlier.images)
         for planned in sums[: self._steps]:
             rows = scale * basis
             block = quantize(rows * block_weights * boost)[0]
             ask: Any = planned.ask(items=items, block=block, weights=weights)
             image = ask.encoding.decode((yield ask)) / (weights[:, None] / WEIGHT_UNITS * boost)
+            precisions = np.square(boost / (usual * ask.share.opened_deviation))
+            images.append(Image(items, basis, usual * image, precisions))
+            if earlier.images:
+                image = combined_image(items, basis, images) / usual
             own = popularity[:, None] * rows / usual
             basis, strength, _ = np.linalg.svd(unknown(scale * (image + own)), full_matrices=False)
-            boost = np.full(self.columns, LARGEST_BOOST)
-            np.divide(
-                strength[0], strength, out=boost, where=strength * LARGEST_BOOST > strength[0]
-            )
-            boost /= math.sqrt(np.square(boost).mean())
+            boost = boosts(strength, self.columns)
+        # The image of a random block tells too little about the directions of later ones.
+        kept = images if earlier.images else images[1:]
+        earlier = earlier.with_images(kept, items, basis, strength)
         found = np.hstack([known, basis])
         everywhere = np.zeros((self.n_items, self.rank), np.float32)
         everywhere[items] = found
@@ -407,17 +445,36 @@ class Power(Way):
             NotKept(self.n_items),
             basis=everywhere,
             normalisation=PROTECTED_PAIRS,
+            released=earlier,
         )
         if not self.pairs:
             return components
         first, second = similar_pairs(found, popularity, self.pairs)
         ask = sums[-1].ask(items=items, first=first, second=second)
-        counts = ask.encoding.decode((yield ask)).astype(np.float32)
-        above = sp.coo_array((counts, (first, second)), shape=(self.head, self.head))
+        counts = Estimate.of(ask.encoding.decode((yield ask)), ask.share.opened_deviation)
+        earlier = earlier.with_pairs(items[first], items[second], counts)
+        return self._with_pairs(components, items, earlier)
+
+    def _with_pairs(
+        self, components: Components, items: NDArray[np.int64], earlier: Earlier
+    ) -> Components:
+        """Return the components with all similar pairs of the head that any run has summed.
+
+        The model reduces each count by the mean deviation of noise, so counts with more noise are
+        reduced by the rest here.
+        """
+        first, second = places_of(earlier.pair_first, items), places_of(earlier.pair_second, items)
+        on_head = np.flatnonzero((first != UNKNOWN) & (second != UNKNOWN))
+        counts = earlier.pairs.take(on_head)
+        more = np.maximum(np.sqrt(counts.variances) - counts.deviation, 0)
+        values = (counts.values - more).astype(np.float32)
+        shape = self.head, self.head
+        above = sp.coo_array((values, (first[on_head], second[on_head])), shape=shape)
         return replace(
             components,
             item_item=SparseOperator(among_all(sp.csr_array(above + above.T), items, self.n_items)),
-            noise_deviation=ask.share.opened_deviation,
+            noise_deviation=counts.deviation,
+            released=earlier,
         )
 
     def describe(self) -> dict[str, Any]:
@@ -427,6 +484,19 @@ class Power(Way):
             "multiplications": self._steps,
             "solver": "noisy power method",
         }
+
+
+def boosts(strength: Votes, columns: int) -> Votes:
+    """Return the factors that send weak directions out larger, with a mean square of one.
+
+    Columns without a strength count as the weakest one.
+    """
+    if not len(strength):
+        return np.ones(columns)
+    strength = np.pad(strength[:columns], (0, max(0, columns - len(strength))), "edge")
+    boost = np.full(columns, LARGEST_BOOST)
+    np.divide(strength[0], strength, out=boost, where=strength * LARGEST_BOOST > strength[0])
+    return np.asarray(boost / math.sqrt(np.square(boost).mean()))
 
 
 def similar_pairs(
