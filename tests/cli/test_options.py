@@ -89,7 +89,7 @@ def test_an_output_that_cannot_be_written(
 
 def test_every_path_is_known_to_be_read_or_written() -> None:
     """A new option for a file must be added here as read or written."""
-    read = {"--data-dir", "--settings", "--warm", "--test-file", "--artifact", "--titles"}
+    read = {"--data-dir", "--settings", "--after", "--test-file", "--artifact", "--titles"}
     read |= {"--store", "--operator-key", "--roster", "folder", "source", "artifact", "client"}
     read |= {"cards", "rotation", "--beside"}
     for path, command in COMMANDS.items():

@@ -183,5 +183,7 @@ def test_a_private_model_warns_of_nothing_and_keeps_its_origin(
     PrivateRecommender(epsilon=3.0).fit(small.train).save(tmp_path / "once")
     Recommender.load(tmp_path / "once").save(tmp_path / "twice")
     first, second = (read_manifest(tmp_path / name)[1] for name in ("once", "twice"))
+    released = first.pop("released")  # devices and copies do without these sums
+    assert len(released) == 64
     assert first == second
     assert not recwarn.list

@@ -1,4 +1,4 @@
-"""Tests of `privirec run --warm`: a run that starts from an earlier model."""
+"""Tests of `privirec run --after`: a run that starts from an earlier model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_run_begins_with_a_saved_model(small: Dataset, tmp_path: Path) -> None
     first = run(small, RunSpec.of("spectral", rank=16, columns="6x8", threads=1))
     first.recommender.save(tmp_path / "monday", first.manifest())
     spec = RunSpec.of("spectral", rank=16, threads=1)
-    again = run(small, spec, process=OneProcess(warm=tmp_path / "monday"))
+    again = run(small, spec, process=OneProcess(after=tmp_path / "monday"))
     assert again.row["rounds"] == 1
     assert again.row["sums"] == 3
     assert again.row["ndcg@20"] == pytest.approx(first.row["ndcg@20"], abs=0.01)
@@ -29,8 +29,8 @@ def test_only_spectral_begins_with_a_model_and_only_with_its_own(
 ) -> None:
     other = run(small, RunSpec.of(model="gf-cf", rank=8, threads=1))
     other.recommender.save(tmp_path / "other", other.manifest())
-    process = OneProcess(warm=tmp_path / "other")
-    with pytest.raises(UsageError, match="privirec-k does not begin with an earlier model"):
+    process = OneProcess(after=tmp_path / "other")
+    with pytest.raises(UsageError, match="privirec-k does not go on from an earlier model"):
         run(small, RunSpec.of("privirec-k", rank=8), process=process)
     with pytest.raises(UsageError, match="only a model of spectral has a basis"):
         run(small, RunSpec.of("spectral", rank=8, threads=1), process=process)

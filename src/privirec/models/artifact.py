@@ -5,6 +5,9 @@ The files hold arrays and no code. The arrays are not histories, but exact filte
 arrays and the signature covers the manifest, so a damaged or forged artifact is refused. Arrays are
 mapped from the file: a device reads only the pages that its own history touches.
 
+A model of noisy sums also keeps these sums, in `released.safetensors`, for later runs. The manifest
+holds the hash of that file too. Devices do not get it.
+
 The file also holds the arrays that a model derived from the components, if it keeps any. The model
 declares them (`Recommender.derives`); no other arrays may be in the file.
 
@@ -39,6 +42,7 @@ from privirec.data.catalogue import Catalogue
 from privirec.durable import check_folder, file_sha256, sync, write_whole
 from privirec.errors import ArtifactError, UsageError
 from privirec.filters.components import Components
+from privirec.filters.earlier import Earlier
 from privirec.filters.normalize import Normalisation
 from privirec.filters.operators import ItemOperator, LowRankOperator, NotKept, SparseOperator
 from privirec.version import __version__
@@ -48,13 +52,18 @@ READABLE = (1, 2, FORMAT)
 ARRAYS = "model.safetensors"
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.sig"
+RELEASED = "released.safetensors"
+"""Noisy sums to which a later run can add. They are public, and no device needs them."""
 
 # Prefix of arrays that a model derived; `_NAMES` lists all other names.
 _DERIVED = "derived."
 _NAMES = {"item_degrees", "basis", "item_ids", "item_ids.utf8", "item_ids.ends"} | {
     f"item_item.{part}" for part in ("indptr", "indices", "data", "basis", "eigenvalues")
 }
-_OF_FILE = ("model", "config", "weighted", "format", "privirec", "normalisation", "alpha", "sha256")
+_OF_FILE = (
+    *("model", "config", "weighted", "format", "privirec", "normalisation", "alpha"),
+    *("sha256", "released"),
+)
 """Entries of a manifest that describe the file and not where its content comes from."""
 _LARGEST_HEADER = 1 << 20
 _LARGEST_MANIFEST = 64 << 20
@@ -92,6 +101,7 @@ def write(
         try:
             save_file(tensors, fresh / ARRAYS)
             sync(fresh / ARRAYS)
+            kept = _write_released(fresh / RELEASED, components.released)
             record = {
                 **manifest,
                 **({"weighted": True} if components.is_weighted else {}),
@@ -99,6 +109,7 @@ def write(
                 "privirec": __version__,
                 "normalisation": asdict(components.normalisation),
                 "sha256": file_sha256(fresh / ARRAYS),
+                **kept,
             }
             write_whole(fresh / MANIFEST, canonical(record))
             if signing_key is not None:
@@ -120,9 +131,18 @@ def check_replaceable(folder: Path) -> None:
     No other file is ever overwritten.
     """
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else {""}
-    known = {ARRAYS, MANIFEST} <= names <= {ARRAYS, MANIFEST, SIGNATURE}
+    known = {ARRAYS, MANIFEST} <= names <= {ARRAYS, MANIFEST, SIGNATURE, RELEASED}
     if folder.exists() and names and not known:
         raise UsageError(f"{folder} exists and is not a saved model: nothing was written")
+
+
+def _write_released(where: Path, released: Earlier | None) -> dict[str, str]:
+    """Write the released sums, if there are any, and return their entry in the manifest."""
+    if released is None:
+        return {}
+    save_file(released.arrays(), where)
+    sync(where)
+    return {"released": file_sha256(where)}
 
 
 def _open_up(folder: Path) -> None:
@@ -209,6 +229,20 @@ def read(
         raise ArtifactError(f"{folder}: not a model ({error})") from None
     origin = {name: said for name, said in manifest.items() if name not in _OF_FILE}
     return Saved(replace(components, origin=origin), item_ids, manifest, derived)
+
+
+def read_released(folder: Path, manifest: Mapping[str, Any]) -> Earlier:
+    """Read the noisy sums of a saved model whose manifest was read and checked before."""
+    where = folder / RELEASED
+    if "released" not in manifest:
+        raise ArtifactError(f"{folder}: keeps no released sums that a later run could add to")
+    buffer = _bytes_of(where, mmap=False)
+    if hashlib.sha256(buffer).hexdigest() != manifest["released"]:
+        raise ArtifactError(f"{where}: does not match its manifest")
+    try:
+        return Earlier.of_arrays(_parse(where, buffer))
+    except UsageError as error:
+        raise ArtifactError(f"{where}: {error}") from None
 
 
 def read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:

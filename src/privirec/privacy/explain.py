@@ -120,6 +120,7 @@ def _sentences(manifest: Mapping[str, Any]) -> Iterator[str]:
     for number, row in enumerate(sums, start=1):
         yield f"  {number}. {_of_sum(row, _together(sums[:number]))}"
     yield _promise(sums, run if isinstance(run, Mapping) else {})
+    yield from _with_earlier(manifest, sums)
     if isinstance(federation, Mapping):
         yield (
             "Each client keeps a record of all runs that it was in, with any server: privirec "
@@ -127,8 +128,28 @@ def _sentences(manifest: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _rows(manifest: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    rows = manifest.get("ledger")
+def _with_earlier(manifest: Mapping[str, Any], sums: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what all runs that the model rests on promise together, if it rests on earlier ones."""
+    earlier = manifest.get("earlier")
+    if not isinstance(earlier, list) or not earlier:
+        return
+    rows = [row for run in earlier if isinstance(run, Mapping) for row in _rows(run, "sums")]
+    many = f"{len(earlier)} earlier run{'s' if len(earlier) > 1 else ''}"
+    together = _together([*rows, *sums])
+    names_all = all(isinstance(run, Mapping) and _rows(run, "sums") for run in earlier)
+    if together is None or not names_all:
+        yield f"The model adds to what {many} released; all together promise nothing."
+        return
+    loss, delta = together
+    both = figures(loss.epsilon(delta), delta, loss.epsilon_replacing(delta))
+    yield (
+        f"The model adds to what {many} released. Promised to somebody who was in all of them: "
+        f"{both}. {worth(loss)}"
+    )
+
+
+def _rows(manifest: Mapping[str, Any], name: str = "ledger") -> Sequence[Mapping[str, Any]]:
+    rows = manifest.get(name)
     return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
 
 

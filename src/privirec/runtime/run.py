@@ -19,13 +19,14 @@ from privirec.data.interactions import Dataset, Interactions
 from privirec.data.splits import at_most
 from privirec.errors import DataWarning, UsageError
 from privirec.evaluation import Metrics, evaluate
-from privirec.federated.programs import PROGRAMS, Program, SpectralProgram, program_of
+from privirec.federated.programs import PROGRAMS, Program, Protected, SpectralProgram, program_of
 from privirec.filters import randomized
 from privirec.models import Recommender, Spectral
 from privirec.models.base import CENTRAL_MODEL
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.worth import NOTHING, simulated
 from privirec.progress import QUIET, Phases
+from privirec.runtime.earlier import EarlierModel, with_earlier
 from privirec.runtime.execute import Runtime, execute
 from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
@@ -75,7 +76,7 @@ def check(spec: RunSpec, process: OneProcess) -> None:
         idle = {
             "a runtime": process.runtime != "simulation",
             "clients": process.clients,
-            "an earlier model": process.warm,
+            "an earlier model": process.after,
             "an aggregator": aggregates,
             "drop-outs": process.drop_share,
             "secret noise": process.secret_noise,
@@ -92,8 +93,10 @@ def check(spec: RunSpec, process: OneProcess) -> None:
         silos or process.drop_share or (aggregates and spec.aggregator != TWO_SERVERS)
     ):
         raise UsageError("clients, drop-outs and aggregators need --runtime in-process")
-    if process.warm is not None and not issubclass(PROGRAMS.named(method), SpectralProgram):
-        raise UsageError(f"{method} does not begin with an earlier model")
+    if process.after is not None and not issubclass(
+        PROGRAMS.named(method), SpectralProgram | Protected
+    ):
+        raise UsageError(f"{method} does not go on from an earlier model")
     if process.drop_share and spec.aggregator in ("none", TWO_SERVERS):
         raise UsageError("drop-outs need secure aggregation: --aggregator secagg+")
 
@@ -146,11 +149,13 @@ def _runtime(
     )
 
 
-def program_for(spec: RunSpec, warm: Path | None, n_users: int, item_ids: NDArray) -> Program[Any]:
-    """Return the program of a resolved spec, which begins with the saved model `warm` if given."""
+def program_for(spec: RunSpec, after: Path | None, n_users: int, item_ids: NDArray) -> Program[Any]:
+    """Return the program of a resolved spec, which goes on from the saved model `after`."""
     program = program_of(spec.program, n_users, len(item_ids))
-    if warm is not None:
-        _begin_with(warm, program, item_ids)
+    if after is not None and isinstance(program, Protected):
+        program.go_on_from(EarlierModel.read(after).over(item_ids))
+    elif after is not None:
+        _begin_with(after, program, item_ids)
     return program
 
 
@@ -159,7 +164,9 @@ def chosen_spec(
 ) -> RunSpec:
     """Return the spec with all settings, for the clients of this process."""
     check(spec, process)
-    if process.warm is not None:
+    if process.after is not None and spec.protected:
+        spec = spec.changed(after=EarlierModel.read(process.after).digest)
+    elif process.after is not None:
         spec = spec.in_one_round()
     return spec.resolved(dataset, n_items, process.clients or n_users)
 
@@ -281,7 +288,7 @@ def _run(
     if isinstance(spec.program, CentralizedSettings):
         computed = _fit_centrally(recommender, train, spec.model, spec.program, phases)
     else:
-        program = program_for(spec, process.warm, train.n_users, train.item_ids)
+        program = program_for(spec, process.after, train.n_users, train.item_ids)
         if limit := process.limit_of(spec):
             train = at_most(train, limit, spec.program.seed)
         by_servers = spec.protected and spec.aggregator == TWO_SERVERS
@@ -304,6 +311,7 @@ def _run(
             cohort = len(runtime.survivors)
         elif process.clients:
             cohort = process.clients
+        components = with_earlier(components, process.after)
         if runtime is simulation:
             components = simulation.with_factors(program, components)
         recommender.use(components, train.item_ids)

@@ -15,6 +15,7 @@ from privirec.data.shards import ShardedDataset
 from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.progress import QUIET, Phases
+from privirec.runtime.earlier import with_earlier
 from privirec.runtime.execute import execute
 from privirec.runtime.local.sharded import Engine, OneByOne, ShardedSimulation
 from privirec.runtime.run import Result, Stopwatch, chosen_spec, program_for, row_of
@@ -84,7 +85,7 @@ def _run(
     recommender = spec.recommender()
     watch = Stopwatch()
     n_clients = process.clients or data.n_users
-    program = program_for(spec, process.warm, data.n_users, data.item_ids)
+    program = program_for(spec, process.after, data.n_users, data.item_ids)
     runtime = ShardedSimulation(
         data,
         n_clients,
@@ -96,7 +97,7 @@ def _run(
     )
     delta = program.delta
     components, ledger = execute(program.steps(), runtime, delta=delta)
-    recommender.use(components, data.item_ids)
+    recommender.use(with_earlier(components, process.after), data.item_ids)
     watch.fitted()
     sampled = data.sample(sample, spec.program.seed)
     metrics = evaluate(recommender, sampled, progress=phases(f"{spec.model}: ranking"))

@@ -23,6 +23,7 @@ from privirec.durable import alone, is_taken, private_folder, write_whole
 from privirec.errors import FederationError, PrivirecError, UsageError
 from privirec.runtime.carrier import Carrier, carry
 from privirec.runtime.coordinator import Coordinator
+from privirec.runtime.earlier import EarlierModel, released_by
 from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.health import Level, disk
 from privirec.runtime.logs import logged_to
@@ -109,6 +110,8 @@ class RunFolder:
         except FileNotFoundError:
             raise FederationError("there is no run.json; privirec server run starts runs") from None
         spec = RunSpec.model_validate_json(text)
+        digest = spec.program.given().get("after")
+        earlier = released_by(self._home, digest) if digest else None
         with threading.limit(spec.threads) as threads:
             coordinator = Coordinator(
                 self.folder,
@@ -116,12 +119,13 @@ class RunFolder:
                 self._home.members.roster(),
                 self._home.catalogue,
                 spec,
+                earlier=earlier.over(self._home.catalogue.item_ids) if earlier else None,
             )
             try:
                 carry(
                     coordinator,
                     carrier_for(spec),
-                    lambda done: self._publish(done, spec, threads),
+                    lambda done: self._publish(done, spec, threads, earlier),
                     alive=lambda: self._alive(coordinator),
                 )
             finally:
@@ -134,7 +138,9 @@ class RunFolder:
         if (self.folder / "stop").exists():
             coordinator.abort(STOPPED_BY_OPERATOR)
 
-    def _publish(self, coordinator: Coordinator, spec: RunSpec, threads: int) -> Path:
+    def _publish(
+        self, coordinator: Coordinator, spec: RunSpec, threads: int, earlier: EarlierModel | None
+    ) -> Path:
         """Save the model, signed by the server, and return its folder."""
         if coordinator.components is None:
             raise FederationError("the run has no result")
@@ -151,6 +157,7 @@ class RunFolder:
             },
             "ledger": coordinator.ledger.as_rows(),
             "promised": coordinator.ledger.promised,
+            **({"earlier": earlier.runs} if earlier else {}),
             **coordinator.found,
         }
         return model.save(self.folder / "model", manifest, signing_key=self._home.signing_key)

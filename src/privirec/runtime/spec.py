@@ -453,8 +453,9 @@ class OneProcess(BaseModel):
     """Most items of a history that enter sums, chosen at random."""
     secret_noise: Annotated[bool, Option("", "Noise (method protected)")] = False
     """Draw noise that nobody can repeat, not from --seed: epsilon then holds."""
-    warm: Annotated[Path | None, Option("MODEL", "Method spectral")] = None
-    """Start from the basis of this saved model, in one round."""
+    after: Annotated[Path | None, Option("MODEL", _SIMULATION)] = None
+    """Go on from a saved model: protected adds to its sums, spectral takes one round from its
+    basis."""
     drop_share: _Share = 0.0
     """Share of the clients that drop out before the first sum (secure aggregation only)."""
 

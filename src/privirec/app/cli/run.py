@@ -87,7 +87,7 @@ def command(*, data: DataOptions, chosen: OneMachineOptions, table: TableOptions
 
       privirec run --dataset gowalla --model gf-cf --method privirec-k --rank 512 --save model
       privirec run --dataset gowalla --method spectral --preset gowalla-60mb
-      privirec run --dataset FILE --method spectral --rank 256 --warm monday
+      privirec run --dataset FILE --method spectral --rank 256 --after monday
       privirec run --dataset gowalla --method protected --epsilon 8 --delta 1e-6
       privirec run --dataset ratings.csv --min-rating 4 --split time --model item-knn
       privirec run --dataset FOLDER-OF-SHARDS --method protected --sample 5000 --work sums

@@ -20,9 +20,11 @@ from privirec.rows import print_table, say, shown_federation, warn, write_json_l
 from privirec.runtime import serving
 from privirec.runtime.carriers import DEFAULT_CARRIER, Listening, installed_carrier
 from privirec.runtime.coordinator import Stage
+from privirec.runtime.earlier import last_run, run_to_go_on_from
 from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.health import Level, disk
 from privirec.runtime.reveals import outlook, server_sees
+from privirec.runtime.spec import RunSpec
 
 if TYPE_CHECKING:
     from privirec.runtime.runs import Watch
@@ -116,6 +118,14 @@ def run(
         str, typer.Argument(help="Name of the run; an existing name resumes that run.")
     ],
     chosen: NetworkOptions,
+    after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Earlier run to whose released sums protected adds; none: begin anew.",
+            show_default="the last one",
+        ),
+    ] = None,
 ) -> None:
     """Run a program on a running server, and follow it to its end.
 
@@ -128,6 +138,7 @@ def run(
     if not (approved := len(home.members.roster())):
         where = shlex.quote(str(folder))
         raise UsageError(f"nobody is in the roster yet: privirec server approve {where} CARD")
+    spec = _after(home, name, spec, after)
     spec = (spec.resolved if has_ended else spec.for_roster)("", n_items, approved)
     carrier = installed_carrier(serving.last_carrier(home) if has_ended else serving.check_up(home))
     if not has_ended:  # warn before any client is asked
@@ -149,6 +160,29 @@ def run(
         raise
     _show_result(result, chosen.json_file)
     say(f"Model signed and handed out: {home.run(name) / 'model'}")
+
+
+def _after(home: OperatorFolder, name: str, spec: RunSpec, after: str | None) -> RunSpec:
+    """Return the spec of a run that adds to the released sums of an earlier one, if there is one.
+
+    A run that was begun before goes on from the sums that it began with.
+    """
+    if not spec.protected:
+        if after is not None:
+            raise UsageError(f"{spec.method} does not go on from an earlier run")
+        return spec
+    begun = home.run(name) / "run.json"
+    if begun.exists():
+        digest = RunSpec.read(begun).program.given().get("after")
+        return spec if digest is None else spec.changed(after=digest)
+    earlier = run_to_go_on_from(home, after)
+    if earlier is None:
+        return spec
+    earlier.over(home.catalogue.item_ids)  # refuses a model of other items
+    say(
+        f"It adds to what {len(earlier.runs)} earlier runs released, the last one {last_run(home)}."
+    )
+    return spec.changed(after=earlier.digest)
 
 
 def _propose_epsilon(home: OperatorFolder, program: Program[Any]) -> None:

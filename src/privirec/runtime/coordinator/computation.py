@@ -19,8 +19,9 @@ from privirec.durable import private_folder, sync
 from privirec.errors import FederationError
 from privirec.federated import wire
 from privirec.federated.contributions import Contribution
-from privirec.federated.programs import Broadcast
+from privirec.federated.programs import Broadcast, Protected
 from privirec.filters.components import Components
+from privirec.filters.earlier import Earlier
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.execute import total_of
 from privirec.runtime.run_plan import RunPlan, asked_digest
@@ -54,6 +55,7 @@ class Computation:
         roster: Roster,
         plan: RunPlan,
         on_sum: Callable[[str], None] | None = None,
+        earlier: Earlier | None = None,
     ) -> None:
         self.plan = plan
         self.ledger = Ledger(delta=plan.program.delta)
@@ -68,6 +70,8 @@ class Computation:
         self._steps = plan.steps
         self._shapes = plan.shapes
         self._program = plan.program
+        if earlier is not None and isinstance(self._program, Protected):
+            self._program.go_on_from(earlier)
         self._program_steps = self._program.steps()
         self.session = self._protocol.server(
             roster,

@@ -22,6 +22,7 @@ from privirec.durable import private_folder
 from privirec.errors import FederationError, PrivirecError
 from privirec.federated.programs import program_of
 from privirec.filters.components import Components
+from privirec.filters.earlier import Earlier
 from privirec.privacy.accountant import Room
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.coordinator.arrivals import Arrivals, TurnAway
@@ -61,6 +62,7 @@ class Coordinator:
         clock: Callable[[], float] = time.monotonic,
         random_bytes: RandomBytes = os.urandom,
         on_sum: Callable[[str], None] | None = None,
+        earlier: Earlier | None = None,
     ) -> None:
         program_of(spec.program, 1, len(catalogue))  # refuses settings that cannot work
         people = len(roster) if spec.protected else 1  # until the clients say how many they are
@@ -80,7 +82,7 @@ class Coordinator:
         self._artifact: ArtifactStream | None = None
         self._notices: list[tuple[Address, bytes]] = []
         self._status = StatusFile(folder)
-        self._state = ServerRun(folder, roster, spec, on_sum=on_sum)
+        self._state = ServerRun(folder, roster, spec, on_sum=on_sum, earlier=earlier)
         self._outbox = Outbox(self._state.begin(random_bytes), server_key, roster)
         self._greeting = self._outbox.greeting(
             catalogue, protected=spec.protected, level=self._expected.level

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from privirec.errors import FederationError, PrivirecError, UsageError
+from privirec.filters.earlier import Earlier
 from privirec.runtime.coordinator.computation import Computation
 from privirec.runtime.coordinator.journal import (
     Answered,
@@ -60,6 +61,7 @@ class ServerRun:
         spec: RunSpec,
         *,
         on_sum: Callable[[str], None] | None = None,
+        earlier: Earlier | None = None,
     ) -> None:
         self.number = ""
         self.stage = Stage.GATHERING
@@ -77,6 +79,7 @@ class ServerRun:
         self._terms = spec
         self._entered: Callable[[], None] = lambda: None
         self._on_sum = on_sum
+        self._earlier = earlier
         self._journal = RunJournal(folder)
         self._events: list[tuple[AnyEvent, bytes]] = []
         self._opened: frozenset[int] = frozenset()
@@ -217,7 +220,9 @@ class ServerRun:
                 self.number = event.run
             case Planned():
                 plan = RunPlan.parse(content)
-                self.computation = Computation(self._folder, self._roster, plan, self._on_sum)
+                self.computation = Computation(
+                    self._folder, self._roster, plan, self._on_sum, self._earlier
+                )
                 self._enter_step()
             case Answered():
                 # Answers of an opened sum are not needed, because it is on the disk.
