@@ -22,8 +22,12 @@ from privirec.federated.contributions import Contribution, PlannedSum
 from privirec.federated.programs import PrivirecKSettings, ProgramSettings, program_of
 from privirec.federated.programs.protected import ProtectedSettings
 from privirec.federated.randomness import ClientRandomness
+from privirec.filters.components import Components
+from privirec.filters.earlier import Earlier
+from privirec.models.artifact import read_manifest
 from privirec.privacy.ledger import Ledger
 from privirec.runtime.child_processes import Running
+from privirec.runtime.earlier import EarlierModel, run_to_go_on_from
 from privirec.runtime.execute import execute, total_of
 from privirec.runtime.local.simulation import Simulation
 from privirec.runtime.one_machine import OneMachine
@@ -82,8 +86,13 @@ class UnlikeNetwork(OneMachine):
         return self.folder / f"told-{number}"
 
 
-def run(folder: Path, train: Interactions, file: RunSpec) -> tuple[UnlikeNetwork, dict[str, Any]]:
-    """Run with one client per machine to the end; every client installs the model."""
+def run(
+    folder: Path, train: Interactions, file: RunSpec, *later: str
+) -> tuple[UnlikeNetwork, dict[str, Any]]:
+    """Run with one client per machine to the end; every client installs the model.
+
+    Runs with the names in `later` follow, each of which adds to the one before.
+    """
     program = folder / "client.py"
     folder.mkdir()
     program.write_text(CLIENT)
@@ -92,6 +101,10 @@ def run(folder: Path, train: Interactions, file: RunSpec) -> tuple[UnlikeNetwork
         network.prepare(train, len(MACHINES), policy)
         network.start()
         result = network.run("one", file, lambda status: None)
+        for name in later:
+            earlier = run_to_go_on_from(network.home, None)
+            assert earlier is not None
+            result = network.run(name, file.changed(after=earlier.digest), lambda status: None)
     assert result["reason"] == ""
     for number, path in enumerate(network.clients):
         assert (path / "model" / "current").exists(), (path / "out").read_text()
@@ -137,16 +150,52 @@ def test_a_protected_run(
     check_sums(network, settings, train, Simulation(train, len(MACHINES)))
 
 
-def check_sums(
-    network: UnlikeNetwork, settings: ProgramSettings, train: Interactions, simulation: Simulation
+@pytest.mark.check
+@pytest.mark.parametrize("way", ["gram", "power"])
+def test_a_later_run(
+    tmp_path: Path, train: Interactions, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
+    """It adds to the sums of the first one as the simulation does, and says so in its manifest."""
+    settings = ProtectedSettings(
+        epsilon=4.0, clients=len(MACHINES), contributors=2, way=way, head=12, columns=3
+    )
+    network, _ = run(tmp_path / way, train, RunSpec(program=settings, model="denoised"), "two")
+    seeds = [network.told(number).read_bytes() for number in range(len(MACHINES))]
+    monkeypatch.setattr(
+        ClientRandomness, "insecure", lambda seed, client: ClientRandomness(seeds[client])
+    )
+    first, second = (network.home.run(name) / "model" for name in ("one", "two"))
+    earlier = EarlierModel.read(first)
+    assert read_manifest(second)[1]["earlier"] == earlier.runs
+    settings = settings.model_copy(update={"after": earlier.digest})
+    simulation = Simulation(train, len(MACHINES))
+    components = check_sums(
+        network, settings, train, simulation, "two", earlier.over(train.item_ids)
+    )
+    assert components.released is not None
+    found = EarlierModel.read(second).sums.arrays()
+    for name, array in components.released.arrays().items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def check_sums(
+    network: UnlikeNetwork,
+    settings: ProgramSettings,
+    train: Interactions,
+    simulation: Simulation,
+    name: str = "one",
+    earlier: Earlier | None = None,
+) -> Components:
     """Fail unless every sum that the server opened is the simulation's, bit for bit."""
-    folder = network.home.folder / "runs" / "one"
+    folder = network.home.folder / "runs" / name
     assert RunSpec.model_validate_json((folder / "run.json").read_text()).program == settings
     program = program_of(settings, train.n_users, train.n_items)
+    if earlier is not None:
+        program.go_on_from(earlier)
     opened = Opened(folder / "sums", program.sums(), simulation)
-    execute(program.steps(), opened)
-    assert opened.number == len(program.sums()) > 1
+    components, _ = execute(program.steps(), opened)
+    assert opened.number == len(list((folder / "sums").iterdir())) > 1
+    return components
 
 
 class Opened:
@@ -158,10 +207,14 @@ class Opened:
         self.simulation = simulation
         self.number = 0
 
+    @property
+    def clients(self) -> int:
+        return self.simulation.clients
+
     def sum(self, ask: Contribution, ledger: Ledger) -> Any:
         self.number += 1
         expected = self.simulation.sum(ask, ledger)
-        shape = vector_shape(self.planned[self.number - 1])
+        shape = vector_shape(self.planned[self.number - 1]).shortened(ask.length)
         words = np.fromfile(self.folder / str(self.number), shape.ring.dtype)
         found = total_of(ask, words, shape)
         np.testing.assert_array_equal(found, expected)

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from privirec.app.cli.server import _after
 from privirec.data import Dataset, Interactions
+from privirec.data.catalogue import Catalogue, write_catalogue
 from privirec.errors import ArtifactError, UsageError
 from privirec.evaluation import evaluate
 from privirec.federated.dp.loss import Loss
@@ -20,12 +23,14 @@ from privirec.filters.earlier import Earlier
 from privirec.models.artifact import MANIFEST, RELEASED, canonical, read_manifest
 from privirec.models.denoised import Denoised
 from privirec.privacy.explain import explained, losses
-from privirec.runtime.earlier import EarlierModel
+from privirec.runtime.earlier import EarlierModel, last_run, released_by, run_to_go_on_from
+from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.execute import Runtime, execute
 from privirec.runtime.local.client import clients_of
 from privirec.runtime.local.in_process import InProcess
 from privirec.runtime.local.simulation import Simulation
-from privirec.runtime.run import run
+from privirec.runtime.run import Result, run
+from privirec.runtime.runs import RunFolder
 from privirec.runtime.spec import OneProcess, RunSpec
 
 
@@ -195,3 +200,72 @@ def test_a_run_that_adds_to_others_does_not_begin_without_them() -> None:
     program = Protected(ProtectedSettings(after="0" * 64), 10, 20)
     with pytest.raises(UsageError, match="whose released sums are not here"):
         next(program.steps())
+
+
+# --- a federation ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def first_run(small: Dataset) -> Result:
+    return run(small, protected(epsilon=2.0))
+
+
+def publish(home: OperatorFolder, name: str, result: Result, key: Any = None) -> Path:
+    """Save a model as the model of a run, signed by this server or with another key."""
+    key = key or home.signing_key
+    return result.recommender.save(home.run(name) / "model", result.manifest(), signing_key=key)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> OperatorFolder:
+    return OperatorFolder.create(tmp_path / "server")
+
+
+def test_a_run_of_a_federation_goes_on_from_the_last_one(
+    home: OperatorFolder, first_run: Result
+) -> None:
+    """Nothing that was released is thrown away unless the operator says so."""
+    assert run_to_go_on_from(home, None) is None
+    publish(home, "monday", first_run)
+    found = run_to_go_on_from(home, None)
+    assert found is not None
+    assert released_by(home, found.digest).folder == home.run("monday") / "model"
+    publish(home, "friday", first_run)
+    assert last_run(home) == "friday"
+    assert run_to_go_on_from(home, "friday") is not None
+    assert run_to_go_on_from(home, "none") is None
+    for name, words in (("monday", "monday is not the last run"), ("sunday", "no such run")):
+        with pytest.raises(UsageError, match=words) as error:
+            run_to_go_on_from(home, name)
+        assert "\n" not in str(error.value)
+    with pytest.raises(UsageError, match="no model has the released sums 0000"):
+        released_by(home, "0" * 64)
+
+
+def test_sums_that_another_server_signed_are_refused(
+    home: OperatorFolder, first_run: Result
+) -> None:
+    publish(home, "monday", first_run, Ed25519PrivateKey.generate())
+    with pytest.raises(ArtifactError, match="not by the trusted"):
+        run_to_go_on_from(home, None)
+
+
+def test_the_signed_settings_of_a_run_name_the_sums_it_adds_to(
+    home: OperatorFolder, first_run: Result, small: Dataset
+) -> None:
+    """A run that was begun keeps to these sums, whatever was released since."""
+    write_catalogue(home.folder / "catalogue.txt", Catalogue(small.train.item_ids))
+    publish(home, "monday", first_run)
+    spec = protected(epsilon=2.0)
+    begun = _after(home, "friday", spec, None)
+    assert (
+        begun.program.given()["after"] == read_manifest(home.run("monday") / "model")[1]["released"]
+    )
+    assert RunFolder(home, "friday").prepare(begun)
+    publish(home, "sunday", first_run)
+    assert _after(home, "friday", spec, None) == begun
+    assert _after(home, "tuesday", spec, "none") == spec
+    exact = RunSpec.of("privirec-k")
+    assert _after(home, "tuesday", exact, None) == exact
+    with pytest.raises(UsageError, match="privirec-k does not go on from an earlier run"):
+        _after(home, "tuesday", exact, "sunday")
