@@ -40,7 +40,8 @@ def test_all_three_have_every_option_of_a_run() -> None:
     network = {"smallest_cohort", "hello", "deadline"}
     shared = {each.name for each in fields(NetworkOptions)} - network  # type: ignore[arg-type]
     assert shared == (run.keys() & federate.keys() & server_run.keys())
-    only_run = {"solver", "runtime", "secret_noise", "warm", "sample", "work"}
+    only_run = {"solver", "runtime", "secret_noise", "after", "sample", "work"}
+    only_run |= {"engine", "most_items"}
     assert run.keys() - federate.keys() == only_run
     only_federate = {"carrier", "check", "compare", "keep", "picture"}
     assert federate.keys() - run.keys() == only_federate | network

@@ -454,8 +454,7 @@ class OneProcess(BaseModel):
     secret_noise: Annotated[bool, Option("", "Noise (method protected)")] = False
     """Draw noise that nobody can repeat, not from --seed: epsilon then holds."""
     after: Annotated[Path | None, Option("MODEL", _SIMULATION)] = None
-    """Go on from a saved model: protected adds to its sums, spectral takes one round from its
-    basis."""
+    """Saved model to go on from: protected adds to its sums, spectral starts from its basis."""
     drop_share: _Share = 0.0
     """Share of the clients that drop out before the first sum (secure aggregation only)."""
 

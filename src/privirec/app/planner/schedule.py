@@ -18,6 +18,9 @@ from privirec.runtime.spec import Assumptions
 
 USUAL_EPSILONS = (0.5, 1.0, 2.0, 3.0, 4.0, 8.0)
 MONTHS = 12
+COMBINED = 0.8
+"""Sums of n runs together are worth about as much as one run with the budget of n to this power;
+see docs/results/later-runs.md."""
 
 
 def run_rows(
@@ -31,7 +34,7 @@ def run_rows(
 ) -> list[dict[str, Any]]:
     """Return a row for each of several runs that share a budget equally.
 
-    Expected is what follows from all sums so far together: a run of the composed epsilon.
+    Expected is what follows from all sums so far together (`COMBINED`).
     """
     at = delta or delta_for(users)
     cap = Loss.allowed(total, at)
@@ -45,8 +48,9 @@ def run_rows(
     for number in range(1, runs + 1):
         spent = Loss.together((spent, Loss(each)))
         together = spent.epsilon(at)
+        worth = Loss(each * math.sqrt(number**COMBINED))
         settings = ProtectedSettings(
-            epsilon=together, delta=at, clients=users, contributors=contributors
+            epsilon=worth.epsilon(at), delta=at, clients=users, contributors=contributors
         )
         rows.append(
             {
