@@ -119,6 +119,8 @@ EXCEPTIONS = {
     "federated/kernels_in_numpy.py::add_unit_rows": WHOLE,
     "extra/linkprop_multi.py::LinkPropMultiProgram.outline": WHOLE,
     "extra/linkprop_multi.py::LinkPropMultiProgram._steps": WHOLE,
+    "federated/programs/protected_ways.py::_power": SERVER,
+    "federated/programs/protected_ways.py::boosts": SERVER,
     "federated/programs/protected_ways.py::whole_weights": SERVER,
     "federated/programs/protected_ways.py::Gram.filter_entries": WHOLE,
     "federated/programs/protected_ways.py::Gram.steps": SERVER,

@@ -432,7 +432,7 @@ class Protected(Program[ProtectedSettings]):
         together = replace(
             components.released or earlier,
             popularity=known,
-            signal=math.hypot(earlier.signal, released.signal),
+            signal=math.sqrt(earlier.signal * earlier.signal + released.signal * released.signal),
         )
         return replace(components, item_degrees=popularity, head=way.head, released=together)
 
