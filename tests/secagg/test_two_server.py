@@ -174,11 +174,23 @@ def test_rows_beyond_the_limit_are_cut() -> None:
 
 
 @pytest.mark.parametrize("task", [DENSE, SPARSE])
-def test_second_report_of_a_client_is_refused(task: Task) -> None:
+def test_second_report_of_a_client_is_refused_at_once(task: Task) -> None:
     client, pair = clients(1)[0], aggregators(task)
     put(pair, client.report(task))
-    with pytest.raises(ReplayedMessage):
-        put(pair, client.report(task))
+    for server in pair:
+        with pytest.raises(ReplayedMessage):
+            server.check(client.report(task))
+
+
+@pytest.mark.parametrize("task", [DENSE, SPARSE])
+def test_two_reports_of_a_client_that_were_checked_together_count_once(task: Task) -> None:
+    client, pair = clients(1)[0], aggregators(task)
+    checked = [[server.check(client.report(task)) for server in pair] for _ in range(2)]
+    for one in (0, 1):
+        pair[one].add(checked[0][one], checked[0][one].proof)
+        with pytest.raises(ReplayedMessage):
+            pair[one].add(checked[1][one], checked[1][one].proof)
+        assert pair[one].batch.reports == 1
 
 
 @pytest.mark.parametrize(
@@ -194,6 +206,9 @@ def test_second_report_of_a_client_is_refused(task: Task) -> None:
 def test_report_for_another_task_is_refused(other: Task) -> None:
     client = clients(1)[0]
     report = client.report(SPARSE)
+    dense = replace(other, row_entries=0, most_rows=0)
+    with pytest.raises(OtherAsk):
+        aggregators(dense)[1].check(client.report(DENSE))
     with pytest.raises(OtherAsk):
         aggregators(other)[0].check(report)
     relabelled = replace(report, task=other.digest)
@@ -257,6 +272,16 @@ def test_server_cannot_put_words_into_a_clients_mouth() -> None:
     forged = replace(forged, signature=stranger.sign(forged.signed))
     with pytest.raises(BadShare):
         pair[1].check(forged.without_box(Role.LEADER))
+
+
+def test_a_box_that_was_not_signed_is_refused() -> None:
+    """A server cannot be given another box of the same client, such as one that was replaced."""
+    client = clients(1)[0]
+    report, other = client.report(DENSE), client.report(DENSE)
+    mixed = replace(report, boxes=other.boxes)
+    for role in Role:
+        with pytest.raises(BadShare, match="not the one that the client signed"):
+            Aggregator(role, DENSE, KEYS[role], 3).check(mixed)
 
 
 def test_neither_server_can_open_the_others_box() -> None:
