@@ -26,6 +26,7 @@ from privirec.federated.contributions import (
 )
 from privirec.federated.dp.loss import Loss
 from privirec.federated.programs import Protected, ProtectedSettings, protected, protected_ways
+from privirec.federated.programs.calibration import Promise
 from privirec.federated.programs.protected_ways import (
     Gram,
     Power,
@@ -33,6 +34,8 @@ from privirec.federated.programs.protected_ways import (
     Way,
     Wishes,
     choose,
+    concentration,
+    popularity_share,
     usual_popularity,
 )
 from privirec.models import Denoised
@@ -294,7 +297,7 @@ def test_a_program_that_chooses_more_than_its_plan_allows_is_refused(
     st.integers(1, 10**7),
     st.integers(2, 10**6),
     st.floats(0.01, 20),
-    st.floats(protected_ways.SMALLEST_PART, 1),
+    st.floats(protected_ways.SMALLEST_PART, 0.99),
     st.integers(1, 10**6),
 )
 def test_the_ring_of_the_plan_holds_every_later_sum(
@@ -346,3 +349,67 @@ def test_a_forecast_has_a_curve_of_usual_shape() -> None:
     assert len(curve) == 500
     assert (np.diff(curve) < 0).all()
     assert curve.sum() == pytest.approx(1000 * np.sqrt(20))
+
+
+def released(popularity: np.ndarray, deviation: float = 0.0, limit: int = 5_000_000) -> Released:
+    """Return a curve of popularity that 100,000 people released at epsilon 8."""
+    promise = Promise(8.0, 1e-6, 1, 1)
+    return Released(popularity, deviation, 100_000, promise, promise.mu, limit, 32)
+
+
+def test_concentration_is_the_chance_of_two_equal_draws_in_units_of_noise() -> None:
+    popularity = np.array([6.0, 3.0, 1.0, 0.0])
+    curve = released(popularity)
+    alike = 0.36 + 0.09 + 0.01
+    assert concentration(curve) == pytest.approx(curve.promise.mu * 100_000 * alike**2)
+    # More people with the same curve: only their number counts.
+    assert concentration(released(7 * popularity)) == pytest.approx(concentration(curve))
+    assert concentration(released(np.zeros(4))) == 0
+
+
+def test_noise_does_not_look_like_concentration() -> None:
+    rng = np.random.default_rng(0)
+    flat = np.full(50_000, 20.0)
+    exact = concentration(released(flat))
+    for deviation in (1.0, 10.0, 30.0):
+        noisy = flat + deviation * rng.standard_normal(len(flat))
+        assert concentration(released(noisy, deviation)) == pytest.approx(exact, rel=0.15)
+    for _ in range(20):
+        pure = 1000 * rng.standard_normal(5000)
+        assert isinstance(choose(released(pure, 1000.0), Wishes()), Power)
+
+
+def test_the_curve_decides_the_way() -> None:
+    """Test that few popular items lead to pairs of all of them, and a flat catalogue to steps."""
+    for flat, way in ((10, Gram), (3000, Power)):
+        curve = 300_000 / (flat + np.arange(12_000.0))
+        assert isinstance(choose(released(curve), Wishes()), way)
+        assert isinstance(choose(released(curve[::-1].copy()), Wishes()), way)
+
+
+@pytest.mark.parametrize("way", ["gram", "power"])
+def test_items_that_may_be_noise_are_not_in_the_head(way: str) -> None:
+    curve = np.concatenate([np.full(300, 100.0), np.full(20_000, 15.0)])
+    assert choose(released(curve, deviation=10.0), Wishes(way)).head == 300
+    assert choose(released(curve, deviation=1.0), Wishes(way)).head > 1000
+    assert choose(released(curve, deviation=10.0), Wishes(way, head=500)).head == 500
+    assert choose(released(curve, deviation=1e9), Wishes(way)).head == 2
+
+
+def test_the_limit_takes_columns_before_it_takes_items() -> None:
+    curve = np.full(20_000, 100.0)
+    heads, columns = [], []
+    for limit in (50_000_000, 6_000_000, 3_000_000, 1_000_000):
+        way = choose(released(curve, limit=limit), Wishes("power"))
+        assert isinstance(way, Power)
+        assert way.upload_bytes(32) <= limit
+        heads.append(way.head)
+        columns.append(way.columns)
+    assert heads[0] == heads[1] > heads[2] > heads[3]
+    assert columns[0] > columns[1] > columns[2] == columns[3] == protected_ways.LEAST_POWER_COLUMNS
+
+
+def test_popularity_gets_more_where_there_is_less_signal_per_item() -> None:
+    shares = [popularity_share(signal, 1000) for signal in (1, 100, 300, 1000, 2000, 1e5)]
+    assert shares == sorted(shares, reverse=True)
+    assert (shares[0], shares[3], shares[-1]) == (0.25, 0.1, 0.05)

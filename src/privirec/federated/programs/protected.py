@@ -46,7 +46,7 @@ from privirec.federated.programs.protected_ways import (
     Way,
     Wishes,
     choose,
-    popular_way,
+    popularity_share,
     usual_popularity,
 )
 from privirec.federated.settings import Option, ProgramSettings
@@ -94,7 +94,7 @@ class ProtectedSettings(ProgramSettings):
     way: Annotated[Literal["auto", "gram", "power"], Option("WAY", NOISE)] = "auto"
     """Model of the head by pairs (gram), power, or auto.
 
-    `auto` chooses by the number of people per item of the catalogue.
+    `auto` chooses when noisy popularity is known: pairs if few items have most of the votes.
     """
     head: Annotated[int | None, Option("N", default="the model's")] = Field(None, ge=1)
     """Number of most popular items, at most the whole catalogue.
@@ -113,7 +113,8 @@ class ProtectedSettings(ProgramSettings):
     as sizes that somebody chose need.
     """
     popularity_share: float | None = Field(None, ge=1e-6, le=1 - 1e-6)
-    """Share of the budget (of mu^2) that goes into popularity; None: that of the way to expect."""
+    """Share of the budget (of mu^2) that goes into popularity; None: more with less signal per
+    item."""
     pairs_share: float | None = Field(None, ge=0, le=0.9)
     """Share of the budget after popularity for candidate pairs of the way `power`; 0: no such sum;
     None: more with more signal."""
@@ -228,11 +229,8 @@ class Protected(Program[ProtectedSettings]):
     @cached_property
     def _first(self) -> NoiseShare:
         """Noise of the first sum, whose clients may still drop out."""
-        usual: str = self.settings.way
-        if usual == "auto":
-            usual = popular_way(self.n_users, self.n_items)
-        way = Gram if usual == Gram.name else Power
-        share = self.settings.popularity_share or way.popularity_share
+        signal = self.promise.signal(self.n_users)
+        share = self.settings.popularity_share or popularity_share(signal, self.n_items)
         parts, lengths = (share, 1 - share), (self.n_items, 1)
         return self.promise.divided(self.promise.cap, parts, lengths, self._most_sums)[0]
 

@@ -44,17 +44,25 @@ from privirec.filters.eigen import orthonormalize
 from privirec.filters.normalize import PROTECTED_PAIRS
 from privirec.filters.operators import NotKept, SparseOperator
 
-PEOPLE_PER_ITEM = 8
-"""Least number of people per item of the catalogue at which `auto` chooses `Gram`.
-
-With fewer people, `Gram` loses much more where it is wrong than `Power` does; see
-docs/results/protected.md.
-"""
+GRAM_FROM = 0.15
+"""Least `concentration` at which `auto` chooses `Gram`; docs/results/protected.md has the
+measurements."""
+CLEARLY = 3.0
+"""Deviations above which something is hardly noise."""
 GRAM_HEAD = 3.2
 """Items in the head per square root of the signal."""
 POWER_HEAD = 16.0
 POWER_COLUMNS, LARGEST_POWER_COLUMNS = 1 / 550, 128
 """Columns per unit of the signal, and the most columns."""
+LEAST_POWER_COLUMNS = 32
+"""Number of columns below which the limit of bytes makes the head smaller instead."""
+LEAST_POPULARITY = 2.0
+"""Least noisy popularity of an item of the head, in deviations of the noise: nothing can be learnt
+about items that may as well have no people."""
+POPULARITY_SHARE = 0.1
+LEAST_POPULARITY_SHARE, LARGEST_POPULARITY_SHARE = 0.05, 0.25
+"""Share of the budget for popularity where the signal is as large as the catalogue, and its
+bounds."""
 STEP_PARTS = (0.2, 0.3, 0.5)
 """Shares of the budget of the power steps. Later steps get more because they ask better
 questions."""
@@ -72,7 +80,7 @@ PAIRS_PER_ITEM = 12
 """Candidate pairs per item of the head."""
 NEAREST_BY_POPULARITY = 0.3
 """Exponent of popularity by which an item's similarity counts in the choice of candidates."""
-PAIRS_FROM, PAIRS_PER_SIGNAL, LARGEST_PAIRS_SHARE = 6000, 1 / 40_000, 0.3
+PAIRS_FROM, PAIRS_PER_SIGNAL, LARGEST_PAIRS_SHARE = 6500, 1 / 8000, 0.3
 """The share of the budget for pairs grows with the signal above the first number, at the second
 rate, to the third. Shares below SMALLEST_PAIRS_SHARE do not pay."""
 SMALLEST_PAIRS_SHARE = 0.05
@@ -146,6 +154,12 @@ class Released:
     def signal(self) -> float:
         return self.promise.signal(self.n_users)
 
+    @property
+    def known_items(self) -> int:
+        """Number of items whose popularity stands out from the noise."""
+        least = LEAST_POPULARITY * self.deviation
+        return int(np.count_nonzero(self.popularity >= least))
+
     def fits(self, way: Way) -> bool:
         """Return True if the sums of a way keep the limit of bytes."""
         return way.upload_bytes(self.ring_bits) <= self.upload_bytes
@@ -161,7 +175,7 @@ def choose(released: Released, wishes: Wishes) -> Way:
     """
     chosen = wishes.way
     if chosen == "auto":
-        chosen = popular_way(released.n_users, released.n_items)
+        chosen = "gram" if concentration(released) >= GRAM_FROM else "power"
     sized: Callable[[Released, Wishes], Way] = {"gram": _gram, "power": _power}[chosen]
     found = sized(released, wishes)
     if wishes.way == "auto" and not released.fits(found):  # a head that somebody wished for
@@ -170,9 +184,32 @@ def choose(released: Released, wishes: Wishes) -> Way:
     return found
 
 
-def popular_way(n_users: int, n_items: int) -> str:
-    """Return the way to expect before popularity is known."""
-    return "gram" if n_users >= PEOPLE_PER_ITEM * n_items else "power"
+def concentration(released: Released) -> float:
+    """Return how many people draw the same two items by chance, in deviations of the noise.
+
+    Let every person draw two items by popularity. The mean number of people with a given result,
+    averaged over the results, is n (sum q_i^2)^2 for shares q_i of all votes. Noise of deviation
+    one stands for 1 / mu people, so the signal takes the place of n. The square of the noise, and
+    CLEARLY deviations of it, are taken off that of popularity.
+
+    Where this is large, most of what people have in common lies in pairs of popular items that
+    rise above the noise one by one, as `Gram` needs. A small value does not rule out such pairs,
+    but they have to be found first, as `Power` does.
+    """
+    votes = released.popularity
+    total = math.fsum(votes)
+    noise = released.n_items + CLEARLY * math.sqrt(2 * released.n_items)
+    squares = math.fsum(np.square(votes)) - noise * released.deviation * released.deviation
+    if total <= 0 or squares <= 0:
+        return 0.0
+    alike = squares / (total * total)
+    return released.signal * alike * alike
+
+
+def popularity_share(signal: float, n_items: int) -> float:
+    """Return the share of the budget for popularity: more where there is less signal per item."""
+    share = POPULARITY_SHARE * math.sqrt(n_items / signal)
+    return min(max(share, LEAST_POPULARITY_SHARE), LARGEST_POPULARITY_SHARE)
 
 
 def usual_popularity(n_users: int, n_items: int) -> Votes:
@@ -186,7 +223,7 @@ def usual_popularity(n_users: int, n_items: int) -> Votes:
 
 
 def _gram(released: Released, wishes: Wishes) -> Way:
-    wanted = wishes.head or round(GRAM_HEAD * math.sqrt(released.signal))
+    wanted = wishes.head or min(round(GRAM_HEAD * math.sqrt(released.signal)), released.known_items)
     return _fitting(released, wishes, wanted, lambda head: Gram(*_sizes(released), head))
 
 
@@ -204,16 +241,20 @@ def _power(released: Released, wishes: Wishes) -> Way:
         together = math.sqrt(1 + (released.power_before / signal) ** 2)
         per_root *= math.sqrt(together)
         per_unit *= math.cbrt(together) ** 2
-    wanted = wishes.head or round(per_root * math.sqrt(signal))
+    wanted = wishes.head or min(round(per_root * math.sqrt(signal)), released.known_items)
     columns = wishes.columns or max(1, min(LARGEST_POWER_COLUMNS, round(per_unit * signal)))
 
-    def of(head: int) -> Way:
+    def of(head: int, columns: int = columns) -> Way:
         pairs = min(PAIRS_PER_ITEM * head, head * (head - 1) // 2) if share else 0
         parts = tuple((1 - share) * part for part in steps)
         parts = (*parts, share) if pairs else steps
         return Power(*_sizes(released), head, parts, min(columns, head), pairs)
 
-    return _fitting(released, wishes, wanted, of)
+    if wishes.columns is None:  # a larger head is worth more than further columns
+        head = min(max(2, wanted), released.n_items)
+        while columns > LEAST_POWER_COLUMNS and not released.fits(of(head, columns)):
+            columns -= 1
+    return _fitting(released, wishes, wanted, lambda head: of(head, columns))
 
 
 def _sizes(released: Released) -> tuple[int, int]:
@@ -239,8 +280,6 @@ class Way(ABC):
     name: ClassVar[str]
     kinds: ClassVar[tuple[tuple[type[NormedSum], ...], ...]]
     """Kinds of sums that a client admits at each place after popularity."""
-    popularity_share: ClassVar[float]
-    """Usual share of the budget for popularity."""
     n_items: int
     n_users: int
     head: int
@@ -293,7 +332,6 @@ class Gram(Way):
 
     name: ClassVar[str] = "gram"
     kinds = ((NoisyHeadGram,),)
-    popularity_share: ClassVar[float] = 0.1
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -347,7 +385,6 @@ class Power(Way):
 
     name: ClassVar[str] = "power"
     kinds = ((NoisyPowerStep,), *[(NoisyPowerStep, NoisyPairs)] * len(STEP_PARTS))
-    popularity_share: ClassVar[float] = 0.2
     parts: tuple[float, ...]
     """Share of each sum: the steps, then the pairs if there are any."""
     columns: int
