@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privirec.data.given import UserItems, as_interactions
 from privirec.data.interactions import Dataset, Interactions
-from privirec.data.splits import validation_split
+from privirec.data.splits import Held, validation_split
 from privirec.errors import UsageError
 from privirec.evaluation import evaluate
 from privirec.filters.components import Components, centralized
@@ -38,11 +38,14 @@ CANDIDATES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("turbo-cf", {}),
     ("turbo-cf", {"alpha": 0.5, "s": 1.0}),
     ("turbo-cf", {"alpha": 0.6, "s": 0.7}),
+    ("ridge", {}),
+    ("ridge", {"user_exponent": 0.2, "regularisation": 0.13, "item_exponent": 0.4}),
+    ("ridge", {"user_exponent": 0.4, "history_exponent": 0.1, "item_exponent": 0.15}),
     ("gf-cf", {}),
     ("ease", {}),
     ("cheby-cf", {}),
     ("cheby-cf", {"flatness": 2.0, "exponent": 0.2}),
-    ("cheby-cf", {"flatness": 1.75, "weight": 0.25, "exponent": 0.35}),
+    ("cheby-cf", {"flatness": 2.5, "weight": 0.5, "rank": 256, "exponent": 0.35}),
     ("bspm-em", {}),
     (
         "bspm-em",
@@ -84,6 +87,9 @@ class AutoRecommender(Recommending):
         dense data.
     users
         Number of users in the sample.
+    by
+        Part of each history that is held out: "random" items, or a "block" of items that follow
+        each other in number (see `validation_split`).
     seed
         Seed of the split, of the sample and of the fits.
     """
@@ -99,11 +105,12 @@ class AutoRecommender(Recommending):
         *,
         candidates: Sequence[tuple[str, dict[str, Any]]] = CANDIDATES,
         users: int = USERS,
+        by: Held = "random",
         seed: int = 0,
     ) -> None:
         if not seconds > 0 or users < 1 or not candidates:
             raise UsageError("auto needs seconds above 0, at least one user and one candidate")
-        self.seconds, self.users, self.seed = seconds, users, seed
+        self.seconds, self.users, self.by, self.seed = seconds, users, by, seed
         self.candidates = [(name, MODELS.named(name)(**given).config) for name, given in candidates]
         self._given = [given for _, given in candidates]
 
@@ -119,7 +126,7 @@ class AutoRecommender(Recommending):
 
         `progress` is called with the number of candidates done and the total.
         """
-        rest, held_out = validation_split(train, share=HELD_OUT, seed=self.seed)
+        rest, held_out = validation_split(train, share=HELD_OUT, seed=self.seed, by=self.by)
         data = Dataset("validation", rest, _sample(held_out, self.users, self.seed))
         self.trials_ = []
         self._shared: Components | None = None

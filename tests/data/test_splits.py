@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -20,11 +22,11 @@ matrices = st.integers(0, 2**32 - 1).map(
 
 
 @settings(deadline=None)
-@given(matrices, st.floats(0, 0.99), st.integers(0, 100))
+@given(matrices, st.floats(0, 0.99), st.integers(0, 100), st.sampled_from(["random", "block"]))
 def test_a_partition_that_leaves_everybody_something(
-    interactions: Interactions, share: float, seed: int
+    interactions: Interactions, share: float, seed: int, by: Literal["random", "block"]
 ) -> None:
-    train, held_out = validation_split(interactions, share=share, seed=seed)
+    train, held_out = validation_split(interactions, share=share, seed=seed, by=by)
     together = train.matrix + held_out.matrix
     np.testing.assert_array_equal(together.toarray(), interactions.matrix.toarray())
     assert (train.user_degrees >= np.minimum(interactions.user_degrees, 1)).all()
@@ -59,6 +61,22 @@ def test_share_is_kept_and_seeds_differ() -> None:
     # Two independent tenths share about a tenth of a tenth.
     common = first.matrix.multiply(other.matrix).nnz
     assert common == pytest.approx(0.01 * train.n_interactions, rel=0.25)
+
+
+def test_a_block_has_items_that_follow_each_other() -> None:
+    train = synthetic("synthetic:small").train
+    _, held_out = validation_split(train, share=0.2, seed=1, by="block")
+    firsts = []
+    for user in range(train.n_users):
+        items, held = train.matrix[[user]].indices, held_out.matrix[[user]].indices
+        inside = np.isin(items, held).astype(int)
+        assert np.abs(inside - np.roll(inside, 1)).sum() == (2 if len(held) else 0)  # round once
+        firsts.append(int(np.argmax(inside > np.roll(inside, 1))))
+    assert len(set(firsts)) > 5
+    other = validation_split(train, share=0.2, seed=2, by="block")[1]
+    assert other.fingerprint() != held_out.fingerprint()
+    with pytest.raises(UsageError, match="no validation by 'time'"):
+        validation_split(train, by="time")  # type: ignore[arg-type]
 
 
 def test_validation_is_not_drawn_as_test_was() -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from privirec import AutoRecommender, evaluate
 from privirec.data import Dataset
+from privirec.data.splits import Held
 from privirec.errors import UsageError
 from privirec.models import GFCF, Recommender
 
+HELD: tuple[Held, ...] = ("random", "block")
 FEW = [("popularity", {}), ("gf-cf", {"rank": 20}), ("cheby-cf", {"rank": 30, "exponent": 0.2})]
 
 
@@ -36,6 +38,11 @@ def test_shared_eigenvectors_give_what_a_model_of_its_own_gives(small: Dataset) 
     both, one = auto.choose(small.train), alone.choose(small.train)
     assert auto.trials_[0].ndcg == pytest.approx(one.ndcg, abs=1e-3)
     assert both.ndcg == max(trial.ndcg or 0 for trial in auto.trials_)
+
+
+def test_blocks_are_held_out_where_asked(small: Dataset) -> None:
+    trials = [AutoRecommender(candidates=FEW[:1], by=by).choose(small.train) for by in HELD]
+    assert trials[0].ndcg != trials[1].ndcg
 
 
 def test_without_time_only_the_first_is_tried(small: Dataset) -> None:

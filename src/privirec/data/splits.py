@@ -14,6 +14,7 @@ from privirec.errors import DataError, UsageError, warn_of_data
 
 Seed: TypeAlias = "int | np.random.Generator"  # a string avoids importing numpy.random
 By = Literal["random", "time", "leave-one-out"]
+Held = Literal["random", "block"]
 WAYS: tuple[str, ...] = get_args(By)
 
 
@@ -58,10 +59,18 @@ def split(
 
 
 def validation_split(
-    train: UserItems, *, share: float = 0.1, seed: Seed = 0
+    train: UserItems, *, share: float = 0.1, seed: Seed = 0, by: Held = "random"
 ) -> tuple[Interactions, Interactions]:
-    """Cut a validation set from train: (rest of train, validation)."""
-    return _hold_out(_as_given(train), share, seed, b"validation")
+    """Cut a validation set from train: (rest of train, validation).
+
+    With "random", it is a random share of every history. With "block", it is items of a history
+    that follow each other in number, from a random one on. Data sets that number items as they
+    occur, as Gowalla and Yelp2018 do, have items of one time side by side, so a block is more like
+    a test set of later items than a random share is.
+    """
+    if by not in get_args(Held):
+        raise UsageError(f"no validation by {by!r}; there are {', '.join(get_args(Held))}")
+    return _hold_out(_as_given(train), share, seed, b"validation", in_blocks=by == "block")
 
 
 def _as_given(user_items: UserItems, weighted: bool | str = False) -> Interactions:
@@ -83,9 +92,14 @@ def check_share(share: float) -> None:
 
 
 def _hold_out(
-    interactions: Interactions, share: float, seed: Seed, purpose: bytes
+    interactions: Interactions,
+    share: float,
+    seed: Seed,
+    purpose: bytes,
+    *,
+    in_blocks: bool = False,
 ) -> tuple[Interactions, Interactions]:
-    """Hold out a share of every user's items.
+    """Hold out a share of every user's items, side by side if `in_blocks`.
 
     Every (user, item) pair gets a keyed random number; a user's smallest ones are held out. The
     result therefore depends neither on the order of rows nor on the other users in the data.
@@ -93,8 +107,18 @@ def _hold_out(
     check_share(share)
     user_keys, pair_keys = _keys(interactions, seed, purpose)
     row_keys = mix(user_keys + np.uint64(1))
+    if in_blocks:
+        pair_keys = _places_from(interactions.user_degrees, mix(user_keys + np.uint64(2)))
     held = held_out_entries(interactions.matrix.indptr, share, row_keys, pair_keys)
     return interactions.select(~held), interactions.select(held)
+
+
+def _places_from(lengths: NDArray[np.int64], row_keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the place of every entry in its row, counted round from a random one."""
+    many = np.repeat(np.maximum(lengths, 1), lengths)
+    place = np.arange(len(many)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    first = (row_keys % np.maximum(lengths, 1).astype(np.uint64)).astype(np.int64)
+    return ((place - np.repeat(first, lengths)) % many).astype(np.uint64)
 
 
 def _leave_one_out(interactions: Interactions, seed: Seed) -> tuple[Interactions, Interactions]:
