@@ -187,6 +187,10 @@ def test_the_same_command_shows_a_run_that_has_ended(home: OperatorFolder) -> No
     assert "The run fri has ended" in done.stdout
     assert "told" in done.stdout
     assert "Model signed and handed out" in done.stdout
+    rows = home.folder / "rows.jsonl"
+    assert server("status", home, "--json", str(rows)).exit_code == 0
+    row = json.loads(rows.read_text())
+    assert (row["method"], row["aggregator"]) == ("protected", "secagg+")
     other = server("run", home, "fri", "--epsilon", "2")
     assert isinstance(other.exception, UsageError)
     assert "has ended; give a new one another name" in str(other.exception)

@@ -22,7 +22,8 @@ from privirec.filters.components import Components
 from privirec.filters.earlier import Earlier
 from privirec.models.artifact import MANIFEST, RELEASED, canonical, read_manifest
 from privirec.models.denoised import Denoised
-from privirec.privacy.explain import explained, losses
+from privirec.privacy.explain import explained, in_everyday_words, losses
+from privirec.privacy.worth import at_least, worth
 from privirec.runtime.earlier import EarlierModel, last_run, released_by, run_to_go_on_from
 from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.execute import Runtime, execute
@@ -135,9 +136,12 @@ def test_a_model_names_the_runs_it_rests_on_and_their_budgets_compose(
     assert names == [january["released"], february["released"]]
     every = [one for manifest in (january, february, march) for one in losses(manifest) or ()]
     together = Loss.together(every).epsilon(march["ledger"][0]["delta"])
+    assert march["promised"].endswith(worth(Loss.together(every)))
+    assert worth(Loss.together(every)) in " ".join(in_everyday_words(march))
     said = " ".join(explained(march))
+    assert "Nobody who sees the sums of this run can" in said
     assert "adds to what 2 earlier runs released" in said
-    assert f"in all of them: epsilon {together:.3g}"[:-1] in said
+    assert f"whoever sees the model: epsilon {at_least(together)}" in said
     assert "earlier run" not in " ".join(explained(january))
     broken = march | {"earlier": [{"released": "x"}]}
     assert "all together promise nothing" in " ".join(explained(broken))
@@ -147,6 +151,7 @@ def test_noise_from_a_seed_promises_nothing_together(small: Dataset, tmp_path: P
     saved(small, tmp_path / "first", protected(epsilon=2.0))
     second = saved(small, tmp_path / "second", protected(epsilon=2.0), after=tmp_path / "first")
     assert "all together promise nothing" in " ".join(explained(second))
+    assert "One of these runs promises nothing" in " ".join(in_everyday_words(second))
 
 
 def test_a_damaged_or_foreign_earlier_model_is_refused(small: Dataset, tmp_path: Path) -> None:

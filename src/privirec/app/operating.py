@@ -72,8 +72,6 @@ def overview(home: OperatorFolder, name: str) -> RunOverview:
         raise UsageError(f"{folder}: no such run")
     file, status = _read(folder / "run.json"), _read(folder / "status.json")
     result, failure = _read(folder / "result.json"), _read(folder / "failure.json")
-    terms = file.get("terms", {})
-    settings = terms.get("settings", {})
     run, server_up = RunFolder(home, name), serving.carrier_up(home) is not None
     going_on = run.is_going_on and (server_up or run.is_served)
     stage = status.get("stage", "") or "starting"
@@ -97,9 +95,9 @@ def overview(home: OperatorFolder, name: str) -> RunOverview:
         "begun": f"{datetime.fromtimestamp(_begun(folder), UTC):%Y-%m-%d %H:%M}",
         "stage": stage,
         "going_on": going_on,
-        "method": settings.get("method", ""),
+        "method": file.get("program", {}).get("method", ""),
         "model": file.get("model", ""),
-        "aggregator": terms.get("aggregator", ""),
+        "aggregator": file.get("aggregator", ""),
         "sum_number": status.get("sum_number", 0),
         "sums": status.get("sums", 0),
         "sum": status.get("sum", ""),

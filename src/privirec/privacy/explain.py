@@ -51,13 +51,18 @@ def _everyday(manifest: Mapping[str, Any]) -> Iterator[str]:
     noisy = all(isinstance(row.get("noise"), Mapping) for row in sums)
     some = "1 total" if len(sums) == 1 else f"{len(sums)} totals"
     yield f"{some} became known, {'blurred by noise' if noisy else 'without noise'}."
-    opened = _together(sums)
+    number = earlier_runs(manifest)
+    if number:
+        yield f"The model also uses what {number} earlier run{'s' * (number > 1)} released."
+    opened = _all_together(manifest)
     if opened is not None:
         yield (
             "Promised to every person: nobody who sees these totals, this model or anything made "
             "from it can tell better than this whether the person's history was used. "
             f"{worth(opened[0])} Who took part is public."
         )
+    elif number:
+        yield f"{NOTHING} One of these runs promises nothing."
     elif not noisy:
         yield f"{NOTHING} Histories can be computed from totals without noise."
     elif any(_loss(row) for row in sums):
@@ -119,8 +124,9 @@ def _sentences(manifest: Mapping[str, Any]) -> Iterator[str]:
     yield f"{len(sums)} {'sum was' if len(sums) == 1 else 'sums were'} opened:"
     for number, row in enumerate(sums, start=1):
         yield f"  {number}. {_of_sum(row, _together(sums[:number]))}"
-    yield _promise(sums, run if isinstance(run, Mapping) else {})
-    yield from _with_earlier(manifest, sums)
+    seen = "the sums of this run" if earlier_runs(manifest) else _SEEN
+    yield _promise(sums, run if isinstance(run, Mapping) else {}, seen)
+    yield from promised_together(manifest)
     if isinstance(federation, Mapping):
         yield (
             "Each client keeps a record of all runs that it was in, with any server: privirec "
@@ -128,24 +134,39 @@ def _sentences(manifest: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _with_earlier(manifest: Mapping[str, Any], sums: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what all runs that the model rests on promise together, if it rests on earlier ones."""
+def earlier_runs(manifest: Mapping[str, Any]) -> int:
+    """Return the number of earlier runs to whose released sums this model adds."""
     earlier = manifest.get("earlier")
-    if not isinstance(earlier, list) or not earlier:
+    return len(earlier) if isinstance(earlier, list) else 0
+
+
+def promised_together(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what all runs that the model rests on promise together, if it rests on earlier ones."""
+    number = earlier_runs(manifest)
+    if not number:
         return
-    rows = [row for run in earlier if isinstance(run, Mapping) for row in _rows(run, "sums")]
-    many = f"{len(earlier)} earlier run{'s' if len(earlier) > 1 else ''}"
-    together = _together([*rows, *sums])
-    names_all = all(isinstance(run, Mapping) and _rows(run, "sums") for run in earlier)
-    if together is None or not names_all:
+    many = f"{number} earlier run{'s' if number > 1 else ''}"
+    together = _all_together(manifest)
+    if together is None:
         yield f"The model adds to what {many} released; all together promise nothing."
         return
     loss, delta = together
     both = figures(loss.epsilon(delta), delta, loss.epsilon_replacing(delta))
     yield (
-        f"The model adds to what {many} released. Promised to somebody who was in all of them: "
-        f"{both}. {worth(loss)}"
+        f"The model adds to what {many} released. Promised to somebody who was in all of them, "
+        f"whoever sees the model: {both}. {worth(loss)}"
     )
+
+
+def _all_together(manifest: Mapping[str, Any]) -> tuple[Loss, float] | None:
+    """Return the loss of all sums that the model rests on, those of earlier runs included."""
+    rows: list[Mapping[str, Any]] = []
+    for run in manifest["earlier"] if earlier_runs(manifest) else ():
+        found = _rows(run, "sums") if isinstance(run, Mapping) else ()
+        if not found:
+            return None
+        rows += found
+    return _together([*rows, *[row for row in _rows(manifest) if row.get("entries")]])
 
 
 def _rows(manifest: Mapping[str, Any], name: str = "ledger") -> Sequence[Mapping[str, Any]]:
@@ -231,15 +252,18 @@ def _of_sum(row: Mapping[str, Any], opened: tuple[Loss, float] | None) -> str:
     )
 
 
-def _promise(sums: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> str:
+_SEEN = "the sums, this model or anything made from them"
+
+
+def _promise(sums: Sequence[Mapping[str, Any]], run: Mapping[str, Any], seen: str) -> str:
     opened = _together(sums)
     if opened is not None:
         loss, delta = opened
         both = figures(loss.epsilon(delta), delta, loss.epsilon_replacing(delta))
         return (
-            f"Promised to every person: {both}. Who took part is public. Nobody who sees the sums, "
-            "this model or anything made from them can tell better than this allows whether all of "
-            f"a person's history was in these sums or none of it. {worth(loss)}"
+            f"Promised to every person: {both}. Who took part is public. Nobody who sees {seen} "
+            "can tell better than this allows whether all of a person's history was in these sums "
+            f"or none of it. {worth(loss)}"
         )
     noisy = all(isinstance(row.get("noise"), Mapping) for row in sums)
     if noisy and any(_loss(row) for row in sums):

@@ -23,6 +23,7 @@ from privirec.federated.programs import PROGRAMS, Program, Protected, SpectralPr
 from privirec.filters import randomized
 from privirec.models import Recommender, Spectral
 from privirec.models.base import CENTRAL_MODEL
+from privirec.privacy.explain import promised_together
 from privirec.privacy.ledger import Ledger
 from privirec.privacy.worth import NOTHING, simulated
 from privirec.progress import QUIET, Phases
@@ -50,10 +51,13 @@ class Result:
 
     def manifest(self) -> dict[str, Any]:
         """Return the part of the artifact's manifest that describes the run."""
+        ledger = self.ledger.as_rows() if self.ledger else []
+        earlier = (self.recommender.components.origin or {}).get("earlier", [])
+        together = promised_together({"earlier": earlier, "ledger": ledger})
         return {
             "run": self.row,
-            "ledger": self.ledger.as_rows() if self.ledger else [],
-            "promised": self.promised or NOTHING,
+            "ledger": ledger,
+            "promised": " ".join([self.promised or NOTHING, *together]),
             "gives_away": gives_away(self.row["method"], promised=self.promised) or CENTRAL_MODEL,
         }
 

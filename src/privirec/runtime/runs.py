@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from privirec import threads as threading
 from privirec.durable import alone, is_taken, private_folder, write_whole
 from privirec.errors import FederationError, PrivirecError, UsageError
+from privirec.privacy.explain import promised_together
 from privirec.runtime.carrier import Carrier, carry
 from privirec.runtime.coordinator import Coordinator
 from privirec.runtime.earlier import EarlierModel, released_by
@@ -160,6 +161,7 @@ class RunFolder:
             **({"earlier": earlier.runs} if earlier else {}),
             **coordinator.found,
         }
+        manifest["promised"] = " ".join([str(manifest["promised"]), *promised_together(manifest)])
         return model.save(self.folder / "model", manifest, signing_key=self._home.signing_key)
 
     def _write_result(self, coordinator: Coordinator, seconds: float) -> None:
