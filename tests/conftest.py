@@ -34,7 +34,13 @@ if os.access(MEMORY_DISK, os.W_OK) and shutil.disk_usage(MEMORY_DISK).free > 2 <
 
 FIRST = (
     # The slowest files first, so that no worker is left with one of them at the end.
-    *("test_programs.py", "test_paths.py", "test_flower.py", "test_unlike_machines.py"),
+    *(
+        "test_programs.py",
+        "test_paths.py",
+        "test_first_model.py",
+        "test_flower.py",
+        "test_unlike_machines.py",
+    ),
     # Files whose kernels take about 15 seconds to compile, and are used by other files too.
     "test_peeling.py",
 )

@@ -19,7 +19,7 @@ _BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", flags=re.DOTALL | re.MULTILI
 _FENCED = re.compile(r"^```.*?^```$", flags=re.DOTALL | re.MULTILINE)
 _SPAN = re.compile(
     r"`(privirec [^`]+|(?:server|device|data|paper) [a-z-]+(?: [^`]+)?"
-    r"|client (?:new|rotate|join|up|budget|policy)(?: [^`]+)?)`"
+    r"|client (?:new|rotate|join|roster|up|budget|policy)(?: [^`]+)?)`"
 )
 _SHOWN = re.compile(r"^(?:\$ |To run it: | {4})?(privirec .*)$", flags=re.MULTILINE)
 

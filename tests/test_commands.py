@@ -39,10 +39,10 @@ NOT_RUN = {
     "pip install": "changes the environment; test_package.py installs a wheel",
     "privirec federate": "a minute of real processes; test_federate.py runs it",
     "privirec device page": "stays in front until Ctrl-C; test_paths.py runs it in the background",
-    "privirec server up": "stays in front on a machine of its own; test_paths.py runs it",
-    "privirec client up client": "stays in front on a machine of its own; test_paths.py runs it",
-    "privirec server run": "needs server and clients that are up; test_paths.py runs it",
-    "privirec recommend --store client/": "needs the model of that run; test_paths.py runs it",
+    "privirec server up": "stays in front on a machine of its own; test_first_model.py runs it",
+    "privirec client up client": "stays in front on a machine of its own; test_first_model.py does",
+    "privirec server run": "needs server and clients that are up; test_first_model.py runs it",
+    "privirec recommend --store client/": "needs the model of that run; as above",
 }
 """Lines of shell that are only parsed, with the reason."""
 
@@ -178,13 +178,14 @@ def test_the_guides_run_on_four_machines_as_it_stands(
     for folder in (stick, *machines):
         folder.mkdir()
     (server / "items.txt").write_text("".join(f"{item}\n" for item in range(20)))
+    (server / "names.csv").write_text("name\nann\nbob\n")
     for number, client in enumerate(clients):
         (client / "history.csv").write_text(f"item\n{number}\n{number + 5}\n")
     said, read_out = "", {"/media/stick": str(stick)}
     blocks = [block for page in OPERATE for block in documented.blocks(page)]
     for block in (text for language, text in blocks if language == "sh"):
         lines = documented.lines_of(block)
-        if any(line.startswith("privirec client join") for line in lines):
+        if any(line.startswith("privirec client roster") for line in lines):
             for name, client in product(("roster.json", "catalogue.txt", "tls/ca.crt"), clients):
                 shutil.copy(server / "server" / name, client)
         for line in lines:
@@ -204,5 +205,6 @@ def test_the_guides_run_on_four_machines_as_it_stands(
             read_out[" KEY "] = f" {(server / 'server' / 'operator.pub').read_text().strip()} "
     assert not (server / "server" / "operator.key").exists()
     assert said.count("1 users, 2 interactions") == len(clients)
+    assert len((server / "links.csv").read_text().splitlines()) == 3
     for client in clients:
         assert ClientFolder(client / "client").has_joined

@@ -1,4 +1,4 @@
-"""Tests of the three ways to begin, each from an empty folder: only the lines of its page."""
+"""Tests of two ways to begin, each from an empty folder: only the lines of its page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import documented
-from privirec.runtime.child_processes import free_port
 
 PAGES = documented.ROOT / "docs" / "tutorials"
 SECONDS = 600
@@ -32,16 +31,6 @@ def test_who_knows_implicit_and_pandas(folder: Path) -> None:
     assert "True" in said  # the loaded model recommends the same
     assert (folder / "my-model" / "model.safetensors").is_file()
     assert "read 200 of 200 whole histories" in said
-
-
-def test_an_operator(folder: Path) -> None:
-    script = documented.script_of(PAGES / "operator.md")
-    assert "9443" in script
-    script = script.replace("9443", str(free_port()))  # the only word that is not from the page
-    said = documented.run_script(script, folder, SECONDS)
-    assert "Model signed and handed out" in said
-    assert said.count("installed") == 3
-    assert " of 9 (" in said  # the budget of a year
 
 
 def test_a_person(folder: Path) -> None:

@@ -32,9 +32,9 @@ def client(tmp_path: Path) -> Path:
     operator = OperatorFolder(server).operator
     privirec(
         "client",
-        "join",
+        "roster",
         folder,
-        "--roster",
+        "--file",
         server / "roster.json",
         "--operator",
         operator,
@@ -113,9 +113,9 @@ def test_no_server_is_said_with_the_whole_command_that_names_one(
     spaced = client.rename(tmp_path / "my client")
     done = CliRunner().invoke(app, ["client", "up", str(spaced)])
     assert done.exit_code == 1
-    assert f"privirec client join '{spaced}' --roster ROSTER" in str(done.exception)
+    assert f"privirec client roster '{spaced}' --file ROSTER" in str(done.exception)
     _, warned = check(spaced)
-    assert f"privirec client join '{spaced}'" in warned
+    assert f"privirec client roster '{spaced}'" in warned
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_joining_shows_roster_changes_and_asks(home: OperatorFolder, terminal: N
     lyon, oslo, porto = cards(home)
     privirec("server", "approve", home.folder, lyon, oslo, "--yes")
     roster, client = home.folder / "roster.json", lyon.parent
-    join = ("client", "join", client, "--roster", roster)
+    join = ("client", "roster", client, "--file", roster)
     with pytest.raises(UsageError, match="the first time, give the operator's key"):
         privirec(*join)
     with pytest.raises(UsageError, match="signed by operator"):
@@ -112,7 +112,7 @@ def test_keys_are_rotated_by_the_client_and_accepted_by_the_operator(
     privirec("server", "approve", home.folder, lyon, oslo, "--yes")
     client, roster = ClientFolder(lyon.parent), home.folder / "roster.json"
     privirec(
-        "client", "join", client.folder, "--roster", roster, "--operator", home.operator, "--yes"
+        "client", "roster", client.folder, "--file", roster, "--operator", home.operator, "--yes"
     )
     old = client.identity.public.hex()
     said = privirec("client", "rotate", client.folder)
@@ -127,7 +127,7 @@ def test_keys_are_rotated_by_the_client_and_accepted_by_the_operator(
     assert "new key" in shown
     assert fingerprint(new) in shown
     assert client.identity.public.hex() == old
-    again = ("client", "join", client.folder, "--roster", roster, "--yes")
+    again = ("client", "roster", client.folder, "--file", roster, "--yes")
     done = CliRunner().invoke(app, [*map(str, again), "--server", "ftp://x"])
     assert "'ftp://x' is neither https" in str(done.exception)
     assert done.output == ""
@@ -166,7 +166,7 @@ def test_the_operators_key_is_elsewhere(home: OperatorFolder, tmp_path: Path) ->
     privirec("server", "run-key", desk, "--yes")
     said = privirec("server", "update", home.folder, "--roster", desk / "roster.json", "--yes")
     assert "approved" in said
-    assert "server's key" in said
+    assert "server's new key" in said
     with pytest.raises(UsageError, match="not the key that the roster names"):
         _ = home.server
     shutil.copy(desk / "run.key", home.folder)
@@ -182,7 +182,7 @@ def test_the_operators_key_is_elsewhere(home: OperatorFolder, tmp_path: Path) ->
         ("device", "page"),
         ("client", "up"),
         ("client", "rotate"),
-        ("client", "join", "--roster", "roster.json"),
+        ("client", "roster", "--file", "roster.json"),
         ("server", "clients"),
         ("server", "certificates"),
     ],
@@ -214,8 +214,8 @@ def test_commands_that_are_printed_can_be_copied(home: OperatorFolder, tmp_path:
     client = lyon.parent.rename(tmp_path / "my client")
     server = OperatorFolder(home.folder.rename(tmp_path / "my server"))
     roster = server.folder / "roster.json"
-    privirec("client", "join", client, "--roster", roster, "--operator", server.operator, "--yes")
-    said = privirec("client", "join", client, "--roster", roster, "--yes")
+    privirec("client", "roster", client, "--file", roster, "--operator", server.operator, "--yes")
+    said = privirec("client", "roster", client, "--file", roster, "--yes")
     again = said.split("start it again: ")[1].splitlines()[0]
     assert shlex.split(again) == ["privirec", "client", "up", str(client)]
     said = privirec("server", "update", server.folder, "--roster", roster, "--yes")

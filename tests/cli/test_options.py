@@ -90,8 +90,19 @@ def test_an_output_that_cannot_be_written(
 def test_every_path_is_known_to_be_read_or_written() -> None:
     """A new option for a file must be added here as read or written."""
     read = {"--data-dir", "--settings", "--after", "--test-file", "--artifact", "--titles"}
-    read |= {"--store", "--operator-key", "--roster", "folder", "source", "artifact", "client"}
-    read |= {"cards", "rotation", "--beside"}
+    read |= {
+        "--store",
+        "--operator-key",
+        "--roster",
+        "--file",
+        "--history",
+        "--list",
+        "folder",
+        "source",
+        "artifact",
+        "client",
+    }
+    read |= {"cards", "rotation", "--beside", "--catalogue"}
     for path, command in COMMANDS.items():
         for each in command.params:
             if "Path" not in type(each.type).__name__ or _is_output(path, each):

@@ -314,7 +314,7 @@ def test_keys_that_were_changed_are_used(federation: Federation) -> None:
         return now[0], federation.operator.public
 
     device = server.device(federation, 0, echo, identity=former, keys=keys)
-    with pytest.raises(NotLetIn, match="privirec client join"):
+    with pytest.raises(NotLetIn, match="privirec client roster"):
         device.turn()
     now[0] = own
     assert device.turn() >= 0

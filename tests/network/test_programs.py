@@ -111,7 +111,7 @@ def enrolled(folder: Path, address: str) -> list[Path]:
     for client in clients[:3]:
         shutil.copy(server / "catalogue.txt", client)
         shutil.copy(server / "tls/ca.crt", client)
-        join = ("client", "join", client, "--roster", "server/roster.json", "--server", address)
+        join = ("client", "roster", client, "--file", "server/roster.json", "--server", address)
         privirec(*join, "--operator", operator, "--yes", cwd=folder)
         said = privirec("client", "up", client, "--check", cwd=folder)
         assert "6 users" in said
@@ -119,7 +119,7 @@ def enrolled(folder: Path, address: str) -> list[Path]:
     return clients
 
 
-# CI also runs the operator's start page (tests/test_paths.py).
+# CI also runs the operator's start page (tests/test_first_model.py).
 @pytest.mark.long
 def test_from_nothing_to_recommendations(tmp_path: Path) -> None:
     port = str(free_port())
@@ -192,7 +192,7 @@ def test_whoever_is_not_wanted_hears_why_and_so_does_the_operator(tmp_path: Path
     port = str(free_port())
     lyon, _, _, stranger = enrolled(tmp_path, f"https://localhost:{port}")
     said = privirec(
-        *("client", "join", stranger, "--roster", "server/roster.json", "--operator", "0" * 64),
+        *("client", "roster", stranger, "--file", "server/roster.json", "--operator", "0" * 64),
         cwd=tmp_path,
         code=2,
     )

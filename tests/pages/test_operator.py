@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from network.invited import operator_in
 from network.memory import MemoryCarrier
 from privirec.app import operating
 from privirec.app.cli.every import app
 from privirec.app.pages.operator import OperatorSite
+from privirec.app.pages.web import PageServer
 from privirec.durable import private_folder
 from privirec.errors import FederationError, UsageError
 from privirec.runtime import carrier
 from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
+from privirec.runtime.enrolment.invitations import Invitation, Invitations
 from privirec.runtime.runs import STOPPED_BY_OPERATOR, RunFolder
 from privirec.runtime.serving import remember
+from privirec.secagg.keys import Identity
 
 from .a_server import FILE, begin, kill, up
-from .visitor import Visitor, serving
+from .visitor import Answer, Visitor, serving
+
+NODE = "ecdsa-sha2-nistp384 a"
 
 
 @pytest.fixture
@@ -35,7 +43,9 @@ def visitor(home: OperatorFolder) -> Iterator[Visitor]:
 
 
 def test_a_new_server_says_that_nothing_was_started(visitor: Visitor) -> None:
-    assert "No run was started yet." in visitor.look().words
+    words = visitor.look().words
+    assert "To do: the catalogue" in words or "Done: the catalogue" in words
+    assert "To do: start the first run" in words
     assert "No run was started yet." in visitor.look("runs").words
     words = visitor.look("clients").words
     assert "No run has asked them yet." in words
@@ -310,3 +320,104 @@ def test_a_run_lasts_from_its_first_start_to_its_end(
     listed = CliRunner().invoke(app, ["server", "status", str(home.folder)])
     assert "in_the_run" in listed.stdout
     assert f"{row['in_the_run']} of {row['clients']} clients in it" in visitor.look().words
+
+
+# --- the first federation -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def new_home(tmp_path: Path) -> OperatorFolder:
+    return operator_in(tmp_path / "new")
+
+
+@pytest.fixture
+def first(new_home: OperatorFolder) -> Iterator[PageServer]:
+    with serving(OperatorSite(new_home)) as server:
+        yield server
+
+
+def links_of(answer: Answer) -> dict[str, Invitation]:
+    found = re.findall(r"client join (https://[^\s<]+)", unescape(answer.text))
+    return {each.name: each for each in map(Invitation.parse, found)}
+
+
+def test_the_page_leads_to_a_first_run(first: PageServer, new_home: OperatorFolder) -> None:
+    """Invite, see who came, approve who waits, and get to the form for the first run."""
+    visitor = Visitor(first).enter()
+    words = visitor.look().words
+    assert "Done: the catalogue" in words
+    assert "Done: the server's certificate" in words
+    assert "To do: 0 clients have enrolled, 0 wait for approval, 0 more are invited" in words
+    assert "Invite clients" in words
+    visitor.look("clients")
+    address = "https://localhost:9443"
+    shown = visitor.change("invite", names="lyon\n<b>oslo</b>\n\nporto", address=address)
+    links = links_of(shown)
+    assert list(links) == ["lyon", "<b>oslo</b>", "porto"]
+    assert "<b>oslo" not in shown.text
+    assert "client join" not in visitor.look("clients").text  # shown once
+    assert "Invited, not here yet" in visitor.look("clients").words
+    clients = {name: Identity(name.encode().ljust(32, b"x")) for name in links}
+    for name in ("lyon", "porto"):
+        Invitations(new_home).enrol(links[name].application(clients[name], NODE))
+    assert (
+        "2 clients have enrolled, 0 wait for approval, 1 more are invited" in visitor.look().words
+    )
+    (new_home.folder / "operator.key").rename(new_home.folder / "away.key")
+    application = links["<b>oslo</b>"].application(clients["<b>oslo</b>"], NODE)
+    assert Invitations(new_home).enrol(application) is None
+    assert "They came with a valid link and wait: <b>oslo</b>" in visitor.look("clients").words
+    assert "no key there" in visitor.change("approve").words
+    (new_home.folder / "away.key").rename(new_home.folder / "operator.key")
+    visitor.look("clients")
+    assert "Approved: <b>oslo</b>." in visitor.change("approve").words
+    assert "Done: 3 clients have enrolled" in visitor.look().words
+    up(new_home)
+    assert "Start the first run" in visitor.look().words
+
+
+@pytest.mark.parametrize(
+    ("names", "address", "said"),
+    [
+        ("", "https://localhost:9443", "No name was given"),
+        ("lyon\nlyon", "https://localhost:9443", "invited already"),
+        ("lyon", "http://localhost:9443", "nly https"),
+        ("lyon", "localhost", "neither https"),
+    ],
+)
+def test_an_invitation_that_cannot_be_made(
+    first: PageServer, new_home: OperatorFolder, names: str, address: str, said: str
+) -> None:
+    visitor = Visitor(first).enter()
+    visitor.look("clients")
+    assert said in visitor.change("invite", names=names, address=address).words
+    assert Invitations(new_home).all() == []
+
+
+def test_who_only_looks_changes_nothing(first: PageServer, new_home: OperatorFolder) -> None:
+    """The second address shows all pages, without forms; forged forms are refused."""
+    viewer = Visitor(first)
+    answer = viewer.ask("GET", first.guard.address_to_look.partition(viewer.host)[2])
+    viewer.cookie = answer.headers["Set-Cookie"].partition(";")[0]
+    assert first.guard.address_to_look != first.guard.address
+    for path in ("", "clients", "runs"):
+        page = viewer.look(path)
+        assert page.status == 200
+        assert "<form" not in page.text
+        assert "Start a run" not in page.words
+    operator = Visitor(first).enter()
+    operator.look("clients")
+    session = next(each for each in first.guard._sessions if not each.may_change)
+    for path, form in {
+        "invite": {"names": "lyon", "address": "https://localhost:9443"},
+        "approve": {},
+        "start": {"name": "monday", "method": "protected", "aggregator": "secagg+"},
+        "stop": {"name": "monday", "confirm": "yes"},
+    }.items():
+        for secret in (session.csrf, operator.csrf):
+            viewer.csrf = secret
+            refused = viewer.change(path, **form)
+            assert refused.status == 403
+            assert "for looking only" in refused.words
+    assert Invitations(new_home).all() == []
+    assert not new_home.run("monday").exists()

@@ -29,6 +29,7 @@ from privirec.runtime import serving
 from privirec.runtime.coordinator import Stage
 from privirec.runtime.coordinator.clients import ClientState
 from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.runtime.enrolment.invitations import Invitations
 from privirec.runtime.health import Level, disk
 from privirec.runtime.runs import RunFolder
 
@@ -55,6 +56,34 @@ class RunOverview:
     @property
     def is_going_on(self) -> bool:
         return bool(self.row["going_on"])
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """One step on the way to the first run."""
+
+    told: str
+    done: bool
+
+
+def first_steps(home: OperatorFolder) -> list[FirstStep]:
+    """Return the steps to a first run in a new operator's folder: what is done, what is left."""
+    here, invitations = len(home.members.roster()), Invitations(home)
+    invited, waiting = len(invitations.open()), len(invitations.waiting())
+    least = Policy().smallest_cohort
+    tls, items = home.folder / "tls" / "server.crt", home.folder / "catalogue.txt"
+    up = serving.carrier_up(home) is not None
+    return [
+        FirstStep(f"the catalogue, one item id per line: {items}", items.is_file()),
+        FirstStep(f"the server's certificate: {tls} (privirec server certificates)", tls.is_file()),
+        FirstStep(f"the server is up: {serving.how_to_start(home)}", up),
+        FirstStep(
+            f"{here} clients have enrolled, {waiting} wait for approval, {invited} more are "
+            f"invited; a run needs {least}",
+            here >= least,
+        ),
+        FirstStep("start the first run", False),
+    ]
 
 
 def run_names(home: OperatorFolder) -> list[str]:

@@ -95,6 +95,12 @@ def _terms(policy: Policy) -> list[str]:
         f"At least {policy.smallest_cohort} devices are in a total. One update sends at most "
         f"{as_bytes(policy.most_bytes_up)} and receives at most {as_bytes(policy.most_bytes_down)}."
     )
+    said.append(
+        f"Up to {policy.most_roster_changes_per_month:,} devices may come, go or change their keys "
+        "in 30 days without a question to you."
+        if policy.most_roster_changes_per_month
+        else "You are asked before any other device comes, goes or changes its keys."
+    )
     return said
 
 

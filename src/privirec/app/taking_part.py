@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import NoReturn
 
 from privirec.data.catalogue import read_catalogue
 from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.carriers import carrier_of
 from privirec.runtime.enrolment.folders import ClientFolder, check_address
+from privirec.runtime.enrolment.identities import fingerprint
 from privirec.runtime.https.connection import trusting
+from privirec.runtime.https.limits import TITLES_FILE
 
 log = logging.getLogger("privirec.client")
 
@@ -50,6 +54,57 @@ def check(folder: Path, server: str | None = None) -> None:
         )
 
 
+def join(folder: Path, link: str, history: Path | None) -> None:
+    """Enrol a client with an invitation link, and import a file of histories."""
+    from privirec.runtime.enrolment.invitations import (  # noqa: PLC0415 - not for `client up`
+        Invitation,
+        in_lines,
+    )
+    from privirec.runtime.https.joining import Joining  # noqa: PLC0415
+
+    invitation = Invitation.parse(link)
+    if history is not None and not history.is_file():
+        raise UsageError(f"{history}: no such file")
+    for line in in_lines(invitation):
+        _say(line)
+    home = ClientFolder(folder)
+    number = Joining(invitation, home, _say).join()
+    members = home.members
+    _say(
+        f"Client {number} of {len(members.roster())}, roster {members.number}; "
+        f"own fingerprint {fingerprint(home.identity.public.hex())}"
+    )
+    if (titles := folder / TITLES_FILE).exists():
+        _take_titles(titles, folder / home.settings.histories)
+    if history is not None:
+        _import(history, folder / home.settings.histories)
+
+
+def _import(source: Path, store: Path) -> None:
+    """Add the histories in a file to a store, as `privirec device import` does."""
+    from privirec.app.importing import ImportOptions, import_file  # noqa: PLC0415
+    from privirec.data.columns import TableOptions  # noqa: PLC0415 - not for `client up`
+
+    for sentence in import_file(source, store, TableOptions(), ImportOptions()).sentences:
+        _say(sentence)
+
+
+def _take_titles(titles: Path, store: Path) -> None:
+    """Add the titles that came with the catalogue to a store."""
+    from privirec.device.store import Store  # noqa: PLC0415 - not for `client up`
+    from privirec.device.titles import read_titles_and_links  # noqa: PLC0415
+
+    with Store(store, create=True) as opened:
+        opened.set_titles(*read_titles_and_links(titles))
+
+
+def become(folder: Path) -> NoReturn:
+    """Replace this process by `privirec client up`, which needs far less memory."""
+    sys.stdout.flush()
+    command = [sys.executable, "-P", "-m", "privirec", "client", "up", str(folder)]
+    os.execv(sys.executable, command)  # noqa: S606
+
+
 def stay(folder: Path, server: str | None = None) -> None:
     """Stay connected and answer the requests that the policy allows, until interrupted."""
     home = ClientFolder(folder)
@@ -70,7 +125,7 @@ def _check_certificate(folder: Path) -> None:
 def _joining(folder: Path) -> str:
     """Return the command that tells a client the address of its server."""
     where = shlex.quote(str(folder))
-    return f"privirec client join {where} --roster ROSTER --server https://HOST:PORT"
+    return f"privirec client roster {where} --file ROSTER --server https://HOST:PORT"
 
 
 def _tell(line: str) -> None:

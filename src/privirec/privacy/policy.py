@@ -115,6 +115,12 @@ class Policy(BaseModel):
 
     A dishonest server can use them to ask which items people have, a few questions per candidate.
     """
+    most_roster_changes_per_month: int = Field(1000, ge=0)
+    """Most changes of the roster in any 30 days that this client accepts without asking.
+
+    At 0 it asks its owner each time. It always asks before a new key of the server that the old one
+    did not sign, and refuses such a key of a client.
+    """
     aggregators: tuple[Aggregator, ...] = ("secagg+", "secagg")
     """Accepted aggregation protocols; with "none" the server sees each contribution."""
     largest_opened_share: float = Field(0.5, gt=0)

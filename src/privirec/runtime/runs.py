@@ -1,6 +1,7 @@
 """A run in the operator's folder: its settings, the serving process, and the result.
 
 SERVER/runs/NAME/run.json       settings that the run is started with
+SERVER/runs/NAME/roster.json    roster that the run began with
 SERVER/runs/NAME/alive          touched by the server while the run goes on
 SERVER/runs/NAME/stop           created when the operator asks the run to stop
 SERVER/runs/NAME/failure.json   why the serving process ended before the run did
@@ -26,6 +27,7 @@ from privirec.runtime.carrier import Carrier, carry
 from privirec.runtime.coordinator import Coordinator
 from privirec.runtime.earlier import EarlierModel, released_by
 from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.runtime.enrolment.roster import RosterFile
 from privirec.runtime.health import Level, disk
 from privirec.runtime.logs import logged_to
 from privirec.runtime.spec import RunSpec
@@ -77,6 +79,13 @@ class RunFolder:
         (self.folder / "alive").touch(mode=0o600)
         return True
 
+    def roster(self) -> RosterFile:
+        """Return the run's roster: the one at its beginning, also after a restart."""
+        path = self.folder / "roster.json"
+        if not path.exists():
+            self._home.members.write(path)
+        return RosterFile.read(path, self._home.operator)
+
     # --- serving ----------------------------------------------------------------------------------
 
     def serve(
@@ -117,7 +126,7 @@ class RunFolder:
             coordinator = Coordinator(
                 self.folder,
                 self._home.server,
-                self._home.members.roster(),
+                self.roster().roster(),
                 self._home.catalogue,
                 spec,
                 earlier=earlier.over(self._home.catalogue.item_ids) if earlier else None,

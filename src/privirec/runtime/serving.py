@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from itertools import pairwise
 
 from privirec.durable import is_taken, write_whole
 from privirec.errors import FederationError
 from privirec.runtime.carriers import DEFAULT_CARRIER, carrier_names
+from privirec.runtime.enrolment.certificates import certified_host
 from privirec.runtime.enrolment.folders import OperatorFolder
+
+DEFAULT_PORT = 9443
+"""Port on which a server listens for clients."""
 
 
 def remember(home: OperatorFolder, carrier: str, given: Sequence[str] = ()) -> None:
@@ -45,6 +50,14 @@ def how_to_start(home: OperatorFolder) -> str:
     if carrier != told or (carrier != DEFAULT_CARRIER) != ("--carrier" in given):
         given = [] if carrier == DEFAULT_CARRIER else ["--carrier", carrier]
     return shlex.join(["privirec", "server", "up", str(home.folder), *given])
+
+
+def address(home: OperatorFolder) -> str:
+    """Return the server's address: the name in its certificate, and the port it was last up on."""
+    port, (_, given) = str(DEFAULT_PORT), _remembered(home)
+    for word, value in pairwise(given):
+        port = value if word == "--port" else port
+    return f"https://{certified_host(home.folder / 'tls' / 'server.crt')}:{port}"
 
 
 def _remembered(home: OperatorFolder) -> tuple[str, list[str]]:

@@ -16,6 +16,7 @@ from privirec.durable import write_whole
 from privirec.errors import UsageError
 from privirec.privacy.policy import Policy
 from privirec.rows import print_table, say, warn, write_json_lines
+from privirec.runtime.enrolment.delivery import waiting_roster
 from privirec.runtime.enrolment.folders import ClientFolder, check_address, is_https
 from privirec.runtime.enrolment.identities import fingerprint
 
@@ -70,13 +71,49 @@ def rotate(folder: Folder) -> None:
     write_whole(folder / "rotation.json", rotation.as_file())
     say(f"New fingerprint {fingerprint(rotation.card.key)}")
     say(f"Send {folder / 'rotation.json'} to the operator: privirec server accept.")
-    say("The new keys are used as soon as you join with a roster that has them.")
+    say("The new keys are used as soon as a roster has them.")
 
 
 @app.command()
 def join(
+    link: Annotated[str, typer.Argument(help="The operator's invitation: privirec server invite.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder for this client.", metavar="[CLIENT]")
+    ] = Path("client"),
+    history: Annotated[
+        Path | None, typer.Option(help="Also import this file into the client's store.")
+    ] = None,
+    start: Annotated[
+        bool, typer.Option("--up", help="Then stay connected, like: privirec client up.")
+    ] = False,
+) -> None:
+    """Enrol with an invitation link: create keys, get approved, fetch roster and catalogue.
+
+    The link tells this client how to recognise the server and the operator, so send or compare it
+    by a way that nobody else can change. If anything interrupts it, the same command goes on.
+
+    Examples:
+
+      privirec client join LINK
+
+      privirec client join LINK lyon --history purchases.csv --up
+    """
+    taking_part.join(folder, link, history)
+    if start:
+        taking_part.become(folder)
+    where = shlex.quote(str(folder))
+    if not ClientFolder(folder).histories_exist:
+        say(f"Next: privirec device import FILE --store {where}/history.db")
+    say(f"Take part: privirec client up {where}")
+
+
+@app.command()
+def roster(
     folder: Folder,
-    roster: Annotated[Path, typer.Option(help="The operator's roster.json.")],
+    file: Annotated[
+        Path | None,
+        typer.Option(help="Roster as a file (default: the one that the server has delivered)."),
+    ] = None,
     operator_key: Annotated[
         str | None,
         typer.Option("--operator", help="The operator's key or fingerprint, as told to you."),
@@ -89,18 +126,26 @@ def join(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Install the operator's roster, the first time and after every change.
+    """Consent to a roster that waits, or install one from a file without an invitation.
 
     Shows the clients that were approved or revoked, and asks for confirmation. A roster that is
-    older than the installed one, or that does not descend from it, is refused.
+    older than the installed one, or that does not descend from it, is refused. Clients fetch
+    rosters themselves; policy.toml says which changes they accept without asking.
     """
     home = ClientFolder(folder)
     home.check()
     if server:
         check_address(server)
-    if not home.has_joined and operator_key is None:
+    if file is None and (waiting := waiting_roster(home)) is not None:
+        found = waiting
+    elif file is None:
+        show_changes(home.members, None)
+        say("No roster waits for your consent.")
+        return
+    elif not home.has_joined and operator_key is None:
         raise UsageError("the first time, give the operator's key: --operator KEY")
-    found = home.offered(roster, operator=operator_key)
+    else:
+        found = home.offered(file, operator=operator_key)
     show_changes(found, home.members if home.has_joined else None)
     agree(f"Take part with these {len(found.roster())} clients?", yes=yes)
     is_first = not home.has_joined

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from privirec.app.cli import options
 from privirec.app.cli.options import Yes, agree
+from privirec.data.catalogue import read_catalogue
+from privirec.device.titles import TITLES_FILE, read_titles
+from privirec.durable import write_whole
 from privirec.errors import UsageError
 from privirec.rows import print_table, say, warn
 from privirec.runtime import serving
@@ -16,9 +23,13 @@ from privirec.runtime.enrolment.cards import Card, Rotation
 from privirec.runtime.enrolment.certificates import make_certificates
 from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.enrolment.identities import fingerprint, is_told, make_identity, read_identity
+from privirec.runtime.enrolment.invitations import DAYS, Invitations
 from privirec.runtime.enrolment.roster import RosterFile
 
 app = typer.Typer()
+
+CERTIFICATE_DAYS = 90
+"""Days for which certificates for tests are valid."""
 
 Folder = Annotated[Path, typer.Argument(help="The operator's folder.", metavar="SERVER")]
 Number = Annotated[int, typer.Argument(help="Number of the client in the roster.", min=0)]
@@ -29,12 +40,41 @@ OperatorKey = Annotated[
 
 
 @app.command()
-def new(folder: Folder) -> None:
+def new(
+    folder: Folder,
+    catalogue: Annotated[
+        Path | None, typer.Option(help="File with one item id per line, in the model's order.")
+    ] = None,
+    titles: Annotated[
+        Path | None, typer.Option(help="Titles for clients: item_id, title and optionally link.")
+    ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--name", help="Also make certificates for this host name or address."),
+    ] = None,
+) -> None:
     """Create an operator's folder, with its keys and an empty roster.
 
     `operator.key` only signs rosters, and need not be on the server; `run.key` is the server's key.
+
+    Examples:
+
+      privirec server new server
+
+      privirec server new server --catalogue items.txt --name fed.example.org
     """
+    if catalogue is not None:
+        read_catalogue(catalogue)
+    if titles is not None:
+        read_titles(titles)
     home = OperatorFolder.create(folder)
+    if catalogue is not None:
+        write_whole(folder / "catalogue.txt", catalogue.read_bytes())
+    if titles is not None:
+        write_whole(folder / TITLES_FILE, titles.read_bytes())
+    if names and not (folder / "tls/server.key").exists():
+        make_certificates(folder / "tls", names, days=CERTIFICATE_DAYS)
+        say(f"Server certificate for {', '.join(names)}, valid {CERTIFICATE_DAYS} days.")
     say(f"Operator {home.operator} in {folder}")
     say(f"Fingerprint {fingerprint(home.operator)}")
     say("Tell clients one of them by a way that nobody on the network can change.")
@@ -48,7 +88,13 @@ def new(folder: Folder) -> None:
 @app.command()
 def approve(
     folder: Folder,
-    cards: Annotated[list[Path], typer.Argument(help="Cards of clients.", metavar="CARD...")],
+    cards: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Cards of clients (default: clients that were invited and wait for approval).",
+            metavar="[CARD...]",
+        ),
+    ] = None,
     fingerprints: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,6 +111,15 @@ def approve(
     """
     home = OperatorFolder(folder)
     before = members = _signable(home, operator_key)
+    if not cards:
+        waiting = [each.card for each in Invitations(home).waiting() if each.card]
+        if not waiting:
+            raise UsageError("no invited client waits for approval; name the cards to approve")
+        for card in waiting:
+            say(f"{card.name} came with its invitation, fingerprint {fingerprint(card.key)}")
+            members = members.approve(card)
+        _save(home, before, members, operator_key, yes=yes)
+        return
     if fingerprints and len(fingerprints) != len(cards):
         raise UsageError(f"{len(fingerprints)} fingerprints for {len(cards)} cards")
     for place, path in enumerate(cards):
@@ -76,6 +131,82 @@ def approve(
             raise UsageError(f"{path}: not the fingerprint that was given; nothing was changed")
         members = members.approve(card)
     _save(home, before, members, operator_key, yes=True)
+
+
+@app.command()
+def invite(
+    folder: Folder,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Names of the clients.", metavar="[NAME...]")
+    ] = None,
+    listed: Annotated[
+        Path | None,
+        typer.Option("--list", help="CSV file with one name per line, or a column `name`."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="CSV file to write names and links to.", callback=options.writable_file),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="https://HOST:PORT for clients (default: name in the certificate)."),
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="Days until the links expire.")] = DAYS,
+    by_hand: Annotated[
+        bool,
+        typer.Option("--by-hand", help="Approve the clients yourself: privirec server approve."),
+    ] = False,
+    withdraw: Annotated[bool, typer.Option(help="Withdraw unused invitations instead.")] = False,
+) -> None:
+    """Print a link for each client, with which it enrols itself once: privirec client join LINK.
+
+    Whoever has a link can enrol under its name, so send it to one person, by a way that others do
+    not read. The server approves a client that comes with a valid link; that needs operator.key in
+    its folder. Without the key, or with --by-hand, clients wait for `privirec server approve`.
+
+    Examples:
+
+      privirec server invite server lyon oslo porto
+
+      privirec server invite server --list names.csv --out links.csv
+    """
+    home = OperatorFolder(folder)
+    wanted = [*(names or ()), *(_listed(listed) if listed else ())]
+    if not wanted:
+        raise UsageError("name at least one client, or give --list FILE")
+    invitations = Invitations(home)
+    if withdraw:
+        for name in wanted:
+            invitations.withdraw(name)
+        say(f"Withdrawn: {', '.join(wanted)}")
+        return
+    options.refuse_to_replace([out] if out else [])
+    server = address or serving.address(home)
+    made = invitations.make(wanted, server, days=days, by_hand=by_hand)
+    rows = [{"name": each.name, "link": each.link} for each in made]
+    if out is not None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, ["name", "link"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_whole(out, text.getvalue().encode())
+        say(f"{len(rows)} links in {out}; each enrols one client, for {days} days.")
+    else:
+        for row in rows:
+            typer.echo(f"{row['name']}: privirec client join {row['link']}")
+    if by_hand or not home.has_operator_key:
+        say(f"Approve those who came: privirec server approve {shlex.quote(str(folder))}")
+
+
+def _listed(path: Path) -> list[str]:
+    """Return the names in a file: its column `name`, or its first column."""
+    try:
+        rows = [row for row in csv.reader(path.read_text("utf-8-sig").splitlines()) if any(row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path}: not a readable list ({error})") from None
+    heads = [head.strip().lower() for head in rows[0]] if rows else []
+    column = heads.index("name") if "name" in heads else 0
+    return [row[column].strip() for row in rows["name" in heads :] if len(row) > column]
 
 
 @app.command()
@@ -112,7 +243,10 @@ def run_key(folder: Folder, operator_key: OperatorKey = None, yes: Yes = False) 
     fresh = folder / "run.key.new"
     make_identity(fresh)
     try:
-        members = before.name_server(read_identity(fresh).public.hex())
+        key = read_identity(fresh).public.hex()
+        # Without the old key, which may be lost, every client asks its owner.
+        is_known = home.has_server_key
+        members = before.renew_server(home.server, key) if is_known else before.name_server(key)
         _save(home, before, members, operator_key, yes=yes)
         fresh.replace(folder / "run.key")
     finally:
@@ -155,6 +289,19 @@ def clients(folder: Folder) -> None:
         }
         for member in home.members.members
     ]
+    invitations = Invitations(home)
+    rows += [
+        {"name": each.name, "state": f"invited until {each.expires:%Y-%m-%d %H:%M}"}
+        for each in invitations.open()
+    ]
+    rows += [
+        {
+            "name": each.name,
+            "fingerprint": fingerprint(each.card.key) if each.card else "",
+            "state": "waits for approval",
+        }
+        for each in invitations.waiting()
+    ]
     columns = [(key, key) for key in ("client", "name", "fingerprint", "state")]
     print_table(f"Operator {home.operator}, roster {home.members.number}", columns, rows)
 
@@ -165,7 +312,7 @@ def certificates(
     names: Annotated[
         list[str], typer.Option("--name", help="Host name or address of the server.")
     ] = ["localhost", "127.0.0.1"],  # noqa: B006 - typer copies it
-    days: Annotated[int, typer.Option(min=1, help="Days that they are valid.")] = 90,
+    days: Annotated[int, typer.Option(min=1, help="Days that they are valid.")] = CERTIFICATE_DAYS,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace existing certificates.")
     ] = False,
@@ -225,5 +372,8 @@ def _save(
     """Show the changes, ask for confirmation, and sign the new roster."""
     show_changes(members, before)
     agree(f"Sign roster {members.number}?", yes=yes)
-    home.save(members, operator_key)
-    say(f"Give {home.folder / 'roster.json'} to every client: privirec client join.")
+    with home.changing():
+        if home.members.number != before.number:
+            raise UsageError("the roster has changed meanwhile; nothing was changed: start again")
+        home.save(members, operator_key)
+    say("Clients fetch it from the server that is up; those behind Flower need the file.")

@@ -319,7 +319,8 @@ def page(
     """Serve the operator's page on this machine until interrupted.
 
     The page shows the clients, the run in progress and all runs, and can start and stop runs. Open
-    the printed address: it contains a token that gives access to you alone. From another machine:
+    the first printed address: it contains a token that gives access to you alone. The second one is
+    for those who only look: it changes nothing. From another machine:
     ssh -L PORT:127.0.0.1:PORT, with the same port on both ends.
     """
     from privirec.app.pages.operator import OperatorSite  # noqa: PLC0415 - not needed for --help

@@ -65,6 +65,8 @@ class FramedSite(Site):
 
     links: Sequence[tuple[str, str]] = ()
     """(path, name) of the pages that every page links to."""
+    to_change: Sequence[str] = ()
+    """Paths of pages that only change something; those who only look get no link to them."""
     footer = ""
     kind = ""
     """Class of the page's style."""
@@ -102,6 +104,7 @@ class FramedSite(Site):
                     icon=fill(self.icons[path]) if path in self.icons else None,
                 )
                 for path, name in self.links
+                if request.session.may_change or path not in self.to_change
             ],
             notice=[
                 fill("failure", sentences=self.sentences([failure])) if failure else None,

@@ -11,6 +11,7 @@ requests to them. Therefore:
 - the Host header must name this machine and port. A website whose name was made to point here
   (DNS rebinding) is refused;
 - a request is refused if the browser says that it comes from another site or port;
+- a second token opens sessions that look and change nothing;
 - a change is a POST with our own Origin and with a second secret, which is in our forms and which
   another site cannot read.
 """
@@ -42,6 +43,8 @@ class Session:
     number: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     """Secret in every form."""
+    may_change: bool = True
+    """False if the browser has shown the token for looking only."""
     warned: list[str] = field(default_factory=list)
     """Warnings raised while handling requests, shown with the notice."""
     notice: str = ""
@@ -63,6 +66,7 @@ class Guard:
     def __init__(self, port: int) -> None:
         self._port = port
         self._token = secrets.token_urlsafe(32)
+        self._token_to_look = secrets.token_urlsafe(32)
         self.room = f"/{secrets.token_hex(8)}/"
         self._sessions: list[Session] = []
 
@@ -70,6 +74,11 @@ class Guard:
     def address(self) -> str:
         """Address with the token, for the user who started the page."""
         return f"http://127.0.0.1:{self._port}/?token={self._token}"
+
+    @property
+    def address_to_look(self) -> str:
+        """Address with the token of sessions that change nothing."""
+        return f"http://127.0.0.1:{self._port}/?token={self._token_to_look}"
 
     # --- every request ----------------------------------------------------------------------------
 
@@ -95,9 +104,10 @@ class Guard:
 
     def enter(self, token: str) -> str:
         """Open a session for a holder of the token; return the value of the Set-Cookie header."""
-        if not _same(self._token, token):
+        may_change = _same(self._token, token)
+        if not may_change and not _same(self._token_to_look, token):
             raise PageRefused(403, "This page is locked. Open the address that the terminal shows.")
-        session = Session()
+        session = Session(may_change=may_change)
         self._sessions = [*self._sessions, session][-MOST_SESSIONS:]
         return f"{self._cookie_name}={session.number}; Path={self.room}; HttpOnly; SameSite=Strict"
 
@@ -109,7 +119,9 @@ class Guard:
             raise PageRefused(403, "A change that another site asks for.")
 
     def check_form(self, session: Session, shown: str) -> None:
-        """Refuse a form without the secret of our forms."""
+        """Refuse a form without the secret of our forms, and every form of those who only look."""
+        if not session.may_change:
+            raise PageRefused(403, "This address is for looking only; nothing was changed.")
         if not _same(session.csrf, shown):
             raise PageRefused(403, "This form is too old or not from here. Go back and reload.")
 

@@ -15,6 +15,7 @@ from privirec.app.operating import (
     RunOverview,
     Start,
     everybody,
+    first_steps,
     overview,
     overviews,
     run_names,
@@ -30,6 +31,7 @@ from privirec.privacy.worth import loss_of, worth
 from privirec.rows import as_bytes
 from privirec.runtime import serving
 from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.runtime.enrolment.invitations import DAYS, Invitations
 from privirec.runtime.spec import DEFAULT_AGGREGATOR
 from privirec.secagg import protocol, protocol_names
 
@@ -64,6 +66,8 @@ class OperatorSite(FramedSite):
         ("runs", "Runs"),
         ("start", "Start a run"),
     )
+    to_change = ("start",)
+    has_viewers = True
     footer = (
         "This page is served by the server's own machine, to this machine only. It shows what the "
         "server knows: sums, sizes and states; nobody's history."
@@ -84,7 +88,12 @@ class OperatorSite(FramedSite):
             "runs": self._runs,
             "start": self._start_form,
         }
-        self.changes |= {"start": self._start, "stop": self._stop}
+        self.changes |= {
+            "start": self._start,
+            "stop": self._stop,
+            "invite": self._invite,
+            "approve": self._approve,
+        }
 
     # --- now --------------------------------------------------------------------------------------
 
@@ -106,8 +115,17 @@ class OperatorSite(FramedSite):
         return [
             *self.sentences(told),
             *(part for each in shown for part in self._standing(each)),
-            *([] if shown else self.sentences(["No run was started yet."])),
+            *([] if shown else self._first_steps()),
         ]
+
+    def _first_steps(self) -> list[Html]:
+        """Return what is done and what is left on the way to the first run."""
+        steps = first_steps(self._home)
+        ready = all(each.done for each in steps[:-1])
+        links = self.fill("start_link" if ready else "clients_link")
+        told = [f"{'Done' if each.done else 'To do'}: {each.told}" for each in steps]
+        content = [self.points(told), self.fill("sentence", text=links)]
+        return [self.fill("section", id="first", heading="The first run", content=content)]
 
     def _standing(self, each: RunOverview) -> list[Html]:
         """Return the progress of one run, and its clients."""
@@ -184,7 +202,7 @@ class OperatorSite(FramedSite):
             parts.append(
                 self.fill("section", id="model", heading="Its model", content=content),
             )
-        if each.is_going_on:
+        if each.is_going_on and request.session.may_change:
             parts.append(self.fill("stop", csrf=request.session.csrf, name=each.name))
         return self.page(request, f"Run {each.name}", *parts)
 
@@ -202,7 +220,43 @@ class OperatorSite(FramedSite):
                 [told if rows else "No client is approved yet: privirec server approve."]
             ),
             self.table("Clients of the roster", _CLIENTS, rows) if rows else None,
+            *self._invitations(request),
         )
+
+    # --- invitations ------------------------------------------------------------------------------
+
+    def _invitations(self, request: PageRequest) -> list[Html]:
+        """Return the open invitations, those who wait, and the forms for both."""
+        invitations = Invitations(self._home)
+        still_open, waiting = invitations.open(), invitations.waiting()
+        rows = [
+            {"name": each.name, "until": f"{each.expires:%Y-%m-%d %H:%M}"} for each in still_open
+        ]
+        columns = [("name", "client"), ("until", "until (UTC)")]
+        found = [self.table("Invited, not here yet", columns, rows)] if rows else []
+        if not request.session.may_change:
+            return found
+        csrf = request.session.csrf
+        if waiting:
+            names = ", ".join(each.name for each in waiting)
+            found.append(self.fill("approve", csrf=csrf, names=names))
+        return [*found, self.fill("invite", csrf=csrf, address=_address(self._home))]
+
+    def _invite(self, request: PageRequest) -> Response:
+        names = [name.strip() for name in request.given("names").splitlines() if name.strip()]
+        if not names:
+            raise UsageError("no name was given")
+        made = Invitations(self._home).make(names, request.given("address").strip(), days=DAYS)
+        rows = [{"name": each.name, "link": f"privirec client join {each.link}"} for each in made]
+        told = "Send each client its line, by a way that others do not read. It is shown once."
+        columns = [("name", "client"), ("link", "command for this client")]
+        table = self.table("Invitations", columns, rows)
+        return self.page(request, "Invitations", self.sentences([told]), table)
+
+    def _approve(self, request: PageRequest) -> Response:
+        approved = Invitations(self._home).approve_waiting()
+        request.session.notice = f"Approved: {', '.join(approved) or 'nobody waits'}."
+        return see("clients")
 
     # --- starting and stopping --------------------------------------------------------------------
 
@@ -249,6 +303,14 @@ class OperatorSite(FramedSite):
         stop(self._home, name)
         request.session.notice = f"The server ends the run {name} within seconds."
         return see(f"run?{urlencode({'name': name})}")
+
+
+def _address(home: OperatorFolder) -> str:
+    """Return the server's address, as far as it is known."""
+    try:
+        return serving.address(home)
+    except UsageError:
+        return ""
 
 
 def _method_in_words(name: str) -> str:

@@ -97,6 +97,8 @@ class Site:
     """The only script that its pages may run."""
     uploads: frozenset[str] = frozenset()
     """Addresses of changes that accept a file."""
+    has_viewers = False
+    """True if a second address is offered, for looking only."""
 
     def __init__(self) -> None:
         self.pages: dict[str, Action] = {}
@@ -190,6 +192,8 @@ def serve(site: Site, port: int = 0) -> None:
     """Print the address and serve until interrupted."""
     with PageServer(site, port) as server:
         say(f"Open {server.guard.address}")
+        if site.has_viewers:
+            say(f"To look only, without changes: {server.guard.address_to_look}")
         say("Anyone who has this address can use the page, on this machine only. Ctrl-C ends it.")
         server.serve_forever()
 

@@ -20,6 +20,7 @@ from privirec.secagg.keys import MAX_CLIENT_ID, Identity, verify
 
 _CARD = b"privirec-card-1"
 _ROTATION = b"privirec-rotation-1"
+_RENEWAL = b"privirec-server-renewal-1"
 
 PublicKey = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 """Ed25519 public key in hexadecimal."""
@@ -119,6 +120,16 @@ def check_rotation(
 ) -> None:
     """Raise BadSignature unless the old key signed the rotation."""
     _verify(old, signature, rotation_statement(operator, client, old, *new))
+
+
+def renewal_statement(operator: str, old: str, new: str) -> bytes:
+    """Return the statement that a server's old key signs: this is the server's key from now on."""
+    return _RENEWAL + canonical({"operator": operator, "old": old, "new": new})
+
+
+def check_renewal(operator: str, old: str, new: str, signature: str) -> None:
+    """Raise BadSignature unless the server's old key signed the new one."""
+    _verify(old, signature, renewal_statement(operator, old, new))
 
 
 def _verify(key: str, signature: str, message: bytes) -> None:

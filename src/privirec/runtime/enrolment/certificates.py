@@ -115,6 +115,20 @@ def names_in(certificate: x509.Certificate) -> list[str]:
     return [*found.get_values_for_type(x509.DNSName), *map(str, addresses)]
 
 
+def certified_host(path: Path) -> str:
+    """Return the first name for which a server's certificate is valid."""
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        first = next(iter(names))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: missing; make one: privirec server certificates") from None
+    except (ValueError, x509.ExtensionNotFound, StopIteration):
+        raise UsageError(f"{path}: a certificate that names no host") from None
+    host = str(first.value)
+    return f"[{host}]" if ":" in host else host
+
+
 def _builder(
     issuer: x509.Name,
     subject: x509.Name,

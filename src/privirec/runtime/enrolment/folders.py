@@ -6,6 +6,7 @@
       run.key          signs messages, models    next/           keys that wait for the roster
       roster.json      clients and their keys    roster.json     copy from the operator
       catalogue.txt    item ids, in order        catalogue.txt   copy from the operator
+      invitations.db   clients that may enrol
       tls/             certificates              ca.crt          CA of the server's certificate
       runs/NAME/       one folder per run        policy.toml     what this client agrees to
       carrier          carrier that ran last     client.json     number, server, path of histories
@@ -20,6 +21,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -28,7 +31,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privirec.data.catalogue import Catalogue, read_catalogue
-from privirec.durable import check_folder, private_folder, sync, write_whole
+from privirec.durable import alone, check_folder, file_sha256, private_folder, sync, write_whole
 from privirec.errors import FederationError, UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.enrolment.cards import Card, Rotation
@@ -47,6 +50,8 @@ from privirec.runtime.node.memory import FILE as MEMORY_FILE
 from privirec.runtime.node.memory import Memory
 from privirec.secagg.keys import Identity
 
+WAITING = "waiting-roster.json"
+"""Newer roster that waits for the owner's consent; see `delivery`."""
 _HOST = r"(?!-)[^/?#@\s\x00-\x20]+"
 
 
@@ -140,6 +145,14 @@ class OperatorFolder:
         return Identity(self._server_seed())
 
     @property
+    def has_server_key(self) -> bool:
+        """True if the key that the roster names as the server's is here."""
+        try:
+            return bool(self._server_seed())
+        except UsageError:
+            return False
+
+    @property
     def signing_key(self) -> Ed25519PrivateKey:
         """Private key of the server in the form that signs models."""
         return Ed25519PrivateKey.from_private_bytes(self._server_seed())
@@ -158,6 +171,25 @@ class OperatorFolder:
     @property
     def catalogue(self) -> Catalogue:
         return read_catalogue(self.folder / "catalogue.txt")
+
+    @property
+    def has_operator_key(self) -> bool:
+        """True if the key that signs rosters is here."""
+        return (self.folder / "operator.key").exists()
+
+    @property
+    def authority(self) -> str:
+        """SHA-256 of the certificates by which clients know the server, in hexadecimal."""
+        path = self.folder / "tls" / "ca.crt"
+        if not path.is_file():
+            raise UsageError(f"{path}: missing; make one: privirec server certificates")
+        return file_sha256(path)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the lock under which the roster changes; the server enrols clients under it too."""
+        with alone(self.folder):
+            yield
 
     def save(self, members: RosterFile, operator_key: Path | None = None) -> None:
         """Sign a changed roster and install it; the operator's key may be kept elsewhere."""
@@ -193,7 +225,7 @@ class ClientFolder:
         private_folder(folder)
         if not (folder / "identity.key").exists():
             make_identity(folder / "identity.key")
-        if not (folder / "node.key").exists():
+        if not (folder / "node.pub").exists():  # written after node.key
             make_node_key(folder)
         if not (folder / "policy.toml").exists():
             write_whole(folder / "policy.toml", Policy().as_toml().encode())
@@ -213,7 +245,7 @@ class ClientFolder:
         if not self.has_joined:
             self.check()
             raise UsageError(
-                f"{self.folder}: has not joined a federation; see: privirec client join"
+                f"{self.folder}: has not joined a federation; see: privirec client join LINK"
             )
         record = read_json(self.folder / "client.json", "a client's settings")
         try:
@@ -225,7 +257,12 @@ class ClientFolder:
 
     def card(self, name: str) -> Card:
         """Return the card that the operator needs to approve this client; all of it is public."""
-        return Card.make(name, self.identity, _node_key(self.folder))
+        return Card.make(name, self.identity, self.node_key)
+
+    @property
+    def node_key(self) -> str:
+        """Public key with which this client authenticates to Flower."""
+        return _node_key(self.folder)
 
     def rotate(self) -> Rotation:
         """Create new keys in `next/`, and return the rotation that the old key signed.
@@ -274,6 +311,10 @@ class ClientFolder:
         self._number_in(found, path)
         return found
 
+    def check_is_in(self, found: RosterFile) -> None:
+        """Raise UsageError unless a roster approves a key of this client."""
+        self._number_in(found, self.folder)
+
     def join(self, found: RosterFile, *, server: str = "") -> int:
         """Install a roster from `offered`, and return this client's number."""
         if server:
@@ -293,12 +334,19 @@ class ClientFolder:
             Memory(self.folder / "runs").close()
         found.write(self.folder / "roster.json")
         self.write(record)
+        (self.folder / WAITING).unlink(missing_ok=True)
         return number
+
+    @property
+    def next_identity(self) -> Identity | None:
+        """Identity that waits for a roster with it, if there is one."""
+        path = self.folder / "next" / "identity.key"
+        return read_identity(path) if path.exists() else None
 
     def _number_in(self, found: RosterFile, path: Path) -> int:
         mine = [self.identity.public.hex()]
-        if (self.folder / "next/identity.key").exists():
-            mine.append(read_identity(self.folder / "next/identity.key").public.hex())
+        if waiting := self.next_identity:
+            mine.append(waiting.public.hex())
         for member in found.members:
             if member.key in mine and not member.revoked:
                 return member.client
@@ -317,6 +365,10 @@ class ClientFolder:
 
     def write(self, settings: ClientSettings) -> None:
         write_whole(self.folder / "client.json", settings.model_dump_json(indent=2).encode())
+
+    @property
+    def histories_exist(self) -> bool:
+        return (self.folder / self.settings.histories).exists()
 
     def histories(self) -> HistorySource:
         path = self.folder / self.settings.histories

@@ -14,6 +14,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +34,9 @@ from privirec.runtime.enrolment.cards import (
     PublicKey,
     Rotation,
     Signature,
+    check_renewal,
     check_rotation,
+    renewal_statement,
 )
 from privirec.secagg.errors import BadSignature
 from privirec.secagg.keys import Identity, Roster, verify
@@ -53,6 +56,16 @@ class ServerNamed:
 
     change: Literal["server"] = "server"
     key: PublicKey
+
+
+@checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class ServerRenewed:
+    """A new key of the server, signed by its old one."""
+
+    change: Literal["renew"] = "renew"
+    key: PublicKey
+    signature: Signature
+    """Signature by the old key; see `cards.renewal_statement`."""
 
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -86,7 +99,17 @@ class Rotated:
     """Signature by the old key; see `cards.rotation_statement`."""
 
 
-AnyChange = Annotated[ServerNamed | Approved | Revoked | Rotated, Field(discriminator="change")]
+AnyChange = Annotated[
+    ServerNamed | ServerRenewed | Approved | Revoked | Rotated, Field(discriminator="change")
+]
+WORDS = {
+    "approve": "approved",
+    "revoke": "revoked",
+    "rotate": "new key",
+    "server": "server's key",
+    "renew": "server's new key",
+}
+"""Words for the kinds of changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +131,8 @@ class _Standing:
     def __init__(self, operator: str) -> None:
         self.operator = operator
         self.server = ""
+        self.former_servers: tuple[str, ...] = ()
+        """Keys that the server had before; none of them comes back."""
         self.members: dict[int, RosterEntry] = {}
         self._keys: dict[str, int] = {}
         """Client of every key that was ever in use; a key is never assigned again."""
@@ -117,6 +142,7 @@ class _Standing:
     def copy(self) -> _Standing:
         other = _Standing(self.operator)
         other.server, other.members = self.server, dict(self.members)
+        other.former_servers = self.former_servers
         other._keys, other._names = dict(self._keys), dict(self._names)
         return other
 
@@ -125,10 +151,15 @@ class _Standing:
             raise UsageError(f"client {client} is not in the roster")
         return self.members[client]
 
+    def number_of(self, key: str) -> int:
+        if key not in self._keys:
+            raise UsageError(f"key {key[:16]} is not in the roster")
+        return self._keys[key]
+
     def take(self, change: AnyChange) -> RosterEntry | None:
         """Apply a change and return the client it concerns, if any; refuse an invalid change."""
-        if isinstance(change, ServerNamed):
-            self.server = change.key
+        if isinstance(change, ServerNamed | ServerRenewed):
+            self._name_server(change)
             return None
         changed = self._approved(change) if isinstance(change, Approved) else self._changed(change)
         self.members[changed.client] = changed
@@ -138,6 +169,18 @@ class _Standing:
         else:
             self._names[changed.name] = changed.client
         return changed
+
+    def _name_server(self, change: ServerNamed | ServerRenewed) -> None:
+        if change.key in (self.server, *self.former_servers):
+            raise UsageError(f"key {change.key[:16]} was the server's before")
+        if isinstance(change, ServerRenewed):
+            try:
+                check_renewal(self.operator, self.server, change.key, change.signature)
+            except BadSignature:
+                raise UsageError("the server's new key is not signed by its old one") from None
+        if self.server:
+            self.former_servers = (*self.former_servers, self.server)
+        self.server = change.key
 
     def _approved(self, change: Approved) -> RosterEntry:
         self._check_new(change.key)
@@ -191,12 +234,8 @@ class RosterFile(BaseModel):
     @cached_property
     def digests(self) -> list[bytes]:
         """Digests of the roster before its first change and after each change."""
-        chain = [hashlib.sha256(_CHAIN + bytes.fromhex(self.operator)).digest()]
-        for change in self.changes:
-            # `asdict` would copy immutable values, and there may be thousands of changes.
-            content = {name: getattr(change, name) for name in change.__dataclass_fields__}
-            chain.append(hashlib.sha256(chain[-1] + canonical(content)).digest())
-        return chain
+        first = hashlib.sha256(_CHAIN + bytes.fromhex(self.operator)).digest()
+        return [first, *_chained(first, self.changes)]
 
     @cached_property
     def _standing(self) -> _Standing:
@@ -215,11 +254,24 @@ class RosterFile(BaseModel):
         return self._standing.server
 
     @property
+    def former_servers(self) -> tuple[str, ...]:
+        """Public keys that the server had before, oldest first."""
+        return self._standing.former_servers
+
+    @property
     def members(self) -> tuple[RosterEntry, ...]:
         return tuple(self._standing.members.values())
 
     def member(self, client: int) -> RosterEntry:
         return self._standing.member(client)
+
+    def has(self, client: int) -> bool:
+        """Return True if this client is listed, even if it is revoked."""
+        return client in self._standing.members
+
+    def number_of(self, key: str) -> int:
+        """Return the number of the client that has had this key; raise UsageError if none has."""
+        return self._standing.number_of(key)
 
     def roster(self) -> Roster:
         """Return the keys of the clients that may take part now."""
@@ -244,12 +296,11 @@ class RosterFile(BaseModel):
     def since(self, before: RosterFile | None) -> list[tuple[str, RosterEntry | None, str]]:
         """Return the changes since an earlier roster, or all changes, as (kind, client, key)."""
         standing = before._standing.copy() if before else _Standing(self.operator)
-        words = {"approve": "approved", "revoke": "revoked", "rotate": "new key"}
         found = []
         for change in self.changes[before.number if before else 0 :]:
             member = standing.take(change)
-            what = words.get(change.change, "server's key")
-            found.append((what, member, member.key if member else standing.server))
+            key = member.key if member else standing.server
+            found.append((WORDS[change.change], member, key))
         return found
 
     # --- changes ----------------------------------------------------------------------------------
@@ -257,6 +308,11 @@ class RosterFile(BaseModel):
     def name_server(self, key: str) -> RosterFile:
         """Return a roster that names this key as the server's."""
         return self._with(ServerNamed(key=key))
+
+    def renew_server(self, old: Identity, key: str) -> RosterFile:
+        """Return a roster with a new key of the server, which the old one signs."""
+        signature = old.sign(renewal_statement(self.operator, self.server, key)).hex()
+        return self._with(ServerRenewed(key=key, signature=signature))
 
     def approve(self, card: Card) -> RosterFile:
         """Return a roster with one more client, under the next free number."""
@@ -286,15 +342,24 @@ class RosterFile(BaseModel):
             )
         )
 
-    def _with(self, change: AnyChange) -> RosterFile:
-        """Return a roster with one more change.
+    def _with(self, *changes: AnyChange, signature: str = "") -> RosterFile:
+        """Return a roster with more changes.
 
-        Only the new change is checked; the others were checked when they were made or read.
+        Only the new changes are checked; the others were checked when they were made or read.
         """
         standing = self._standing.copy()
-        standing.take(change)
-        changed = RosterFile(operator=self.operator, changes=(*self.changes, change))
-        vars(changed)["_standing"] = standing
+        for number, change in enumerate(changes, 1):
+            try:
+                standing.take(change)
+            except UsageError as error:
+                if not signature:
+                    raise
+                raise UsageError(f"change {self.number + number} of the roster: {error}") from None
+        changed = self.model_copy(
+            update={"changes": (*self.changes, *changes), "signature": signature}
+        )
+        chain = [*self.digests, *_chained(self.digests[-1], changes)]
+        vars(changed).update(_standing=standing, digests=chain)
         return changed
 
     # --- signature and file -----------------------------------------------------------------------
@@ -305,11 +370,8 @@ class RosterFile(BaseModel):
                 f"this is the key of operator {operator.public.hex()[:16]}, and the roster is "
                 f"{self.operator[:16]}'s"
             )
-        signature = operator.sign(self._statement()).hex()
-        return RosterFile(operator=self.operator, changes=self.changes, signature=signature)
-
-    def _statement(self) -> bytes:
-        return _SIGNED + self.number.to_bytes(8, "big") + self.digests[-1]
+        signature = operator.sign(_statement(self.number, self.digests[-1])).hex()
+        return self.model_copy(update={"signature": signature})
 
     def write(self, path: Path) -> None:
         write_whole(path, json.dumps(self.model_dump(mode="json"), indent=1).encode() + b"\n")
@@ -322,7 +384,8 @@ class RosterFile(BaseModel):
             # Parsing with `json` first would need twice the memory on every device.
             found = cls.model_validate_json(content)
             signature = bytes.fromhex(found.signature)
-            verify(bytes.fromhex(found.operator), signature, found._statement(), 0)
+            statement = _statement(found.number, found.digests[-1])
+            verify(bytes.fromhex(found.operator), signature, statement, 0)
             _ = found._standing
         except BadSignature:
             raise UsageError(f"{path}: the operator's signature does not fit") from None
@@ -343,6 +406,55 @@ class RosterFile(BaseModel):
             )
         return found
 
+    # --- differences ------------------------------------------------------------------------------
+
+    def difference(self, since: int) -> RosterDifference:
+        """Return the changes after the first `since` ones, as a server shows them to a client."""
+        since = min(since, self.number)
+        return RosterDifference(
+            operator=self.operator,
+            since=since,
+            after=self.digests[since].hex(),
+            changes=self.changes[since:],
+            signature=self.signature,
+        )
+
+    def continued(self, shown: RosterDifference) -> RosterFile:
+        """Return the roster that a server shows as the continuation of this one.
+
+        Raise UsageError, in one line, if it goes back, leaves a gap, has another past, undoes a
+        change, or is not signed by the operator.
+        """
+        if shown.operator != self.operator:
+            raise UsageError(
+                f"the server shows a roster of operator {shown.operator[:16]}, where "
+                f"{self.operator[:16]} is trusted"
+            )
+        if not shown.is_signed:
+            raise UsageError(
+                f"the server shows a roster {shown.number} that the operator did not sign"
+            )
+        if shown.since > self.number:
+            raise UsageError(
+                f"the server shows the roster from change {shown.since + 1} on, and changes from "
+                f"{self.number + 1} on are missing"
+            )
+        own = [digest.hex() for digest in self.digests[shown.since :]]
+        shared = min(len(own), len(shown.changes) + 1)
+        if own[:shared] != [shown.after, *(digest.hex() for digest in shown.chain)][:shared]:
+            raise UsageError(
+                f"the server shows a roster {shown.number} with another past than roster "
+                f"{self.number}, which is in place: the operator signed both, and may show others "
+                "another roster; ask the operator"
+            )
+        if shown.number < self.number:
+            raise UsageError(
+                f"the server shows roster {shown.number}, which is older than roster "
+                f"{self.number}, which is in place; going back is refused"
+            )
+        new = shown.changes[self.number - shown.since :]
+        return self._with(*new, signature=shown.signature)
+
     def check_continues(self, before: RosterFile) -> None:
         """Raise UsageError unless this roster begins with all changes of an earlier one."""
         if self.operator != before.operator:
@@ -360,6 +472,68 @@ class RosterFile(BaseModel):
                 f"roster {self.number} has another past than roster {before.number}, which is in "
                 "place: history was dropped, or others are shown another roster; ask the operator"
             )
+
+
+class RosterDifference(BaseModel):
+    """The end of a roster: changes, the digest before them, and the signature of the whole."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    operator: PublicKey
+    since: int = Field(ge=0, lt=1 << 32)
+    """Number of changes before those that are shown."""
+    after: str = Field(pattern="^[0-9a-f]{64}$")
+    """Digest of the roster before the changes that are shown."""
+    changes: tuple[AnyChange, ...] = ()
+    signature: Signature
+
+    @classmethod
+    def parse(cls, content: bytes) -> RosterDifference:
+        """Parse JSON; raise UsageError if it is not a difference."""
+        try:
+            return cls.model_validate_json(content)
+        except ValueError:
+            raise UsageError("the server shows a roster that cannot be read") from None
+
+    @property
+    def number(self) -> int:
+        return self.since + len(self.changes)
+
+    @cached_property
+    def chain(self) -> list[bytes]:
+        """Digests of the roster after each change that is shown."""
+        return _chained(bytes.fromhex(self.after), self.changes)
+
+    @property
+    def is_signed(self) -> bool:
+        """True if the operator signed a roster that ends like this one.
+
+        Two such rosters, of which neither continues the other, prove that the operator cheats.
+        """
+        end = self.chain[-1] if self.changes else bytes.fromhex(self.after)
+        try:
+            statement = _statement(self.number, end)
+            verify(bytes.fromhex(self.operator), bytes.fromhex(self.signature), statement, 0)
+        except BadSignature:
+            return False
+        return True
+
+
+def _chained(digest: bytes, changes: Sequence[AnyChange]) -> list[bytes]:
+    """Return the digest after each of these changes."""
+    chain = []
+    for change in changes:
+        # `asdict` would copy immutable values, and there may be thousands of changes.
+        content = {name: getattr(change, name) for name in change.__dataclass_fields__}
+        digest = hashlib.sha256(digest + canonical(content)).digest()
+        chain.append(digest)
+    return chain
+
+
+def _statement(number: int, end: bytes) -> bytes:
+    """Return what the operator signs of a roster: the number of changes and the last digest."""
+    return _SIGNED + number.to_bytes(8, "big") + end
 
 
 def read_json(path: Path, kind: str) -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -27,6 +27,7 @@ from privirec.runtime.https.limits import PIECE
 from privirec.runtime.https.signing import (
     CLOCK,
     REVOKED,
+    ROSTER,
     UPLOAD,
     Request,
     Stamps,
@@ -41,12 +42,27 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 600.0
 """Bounds on the seconds that a server can make a client wait."""
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 1.0, 300.0
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+ROSTERS = "/v1/roster"
 WITHIN = 300.0
 """Time limit for one response in seconds, even if data keeps arriving."""
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,12})-([0-9]{1,12})/([0-9]{1,12})")
 _NUMBER = re.compile(r'"([0-9a-f]{32})"')
 
 AnswerMessage = Callable[[bytes], Sealed]
+
+
+class RosterKeeper(Protocol):
+    """Keeper of the rosters that a server shows to a connection."""
+
+    @property
+    def number(self) -> int:
+        """Number of the roster in place."""
+
+    def wants(self, number: int) -> bool:
+        """Return True if the roster with this number is to be fetched."""
+
+    def take(self, content: bytes) -> None:
+        """Judge a difference of rosters, and install the roster or not."""
 
 
 def trusting(certificate: Path) -> ssl.SSLContext:
@@ -116,6 +132,7 @@ class Connection:
         *,
         largest: Callable[[], int] = lambda: LARGEST_MESSAGE,
         keys: Callable[[], tuple[Identity, bytes]] | None = None,
+        rosters: RosterKeeper | None = None,
         stamps: Stamps | None = None,
         jitter: random.Random | None = None,
         transport: httpx.BaseTransport | None = None,
@@ -125,7 +142,7 @@ class Connection:
         `server` is https://HOST[:PORT]. `answer` returns the node's answer to a message. `largest`
         returns the largest message to accept, in bytes. `keys` returns the current identity of
         this client and the current key of the server; it is called when the server rejects those
-        in use.
+        in use. `rosters` takes the rosters that the server shows; without it none is fetched.
         """
         self._client = client
         self._identity = identity
@@ -133,6 +150,9 @@ class Connection:
         self._answer = answer
         self._largest = largest
         self._keys = keys
+        self._rosters = rosters
+        self._shown = -1
+        """Number of the roster that the server last spoke of; -1 if it is in place."""
         self._stamps = stamps or Stamps()
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads load, hides nothing
         self._incoming: Incoming | None = None
@@ -183,6 +203,7 @@ class Connection:
         """Poll once and answer the message, if any; return the seconds to wait afterwards."""
         if self._outgoing is None:
             found = self._fetch()
+            self._keep_roster()
             if isinstance(found, float):
                 self._failures = 0
                 return found
@@ -204,23 +225,63 @@ class Connection:
         while True:
             known = self._incoming
             if known is None:
-                reply = self._ask("GET", "/v1/next")
+                asked = f"?roster={self._rosters.number}" if self._rosters else ""
+                reply = self._ask("GET", f"/v1/next{asked}")
+                self._note_roster(reply)
                 if reply.status == 204:
                     return self._pause(reply)
             else:
-                ranged = {"Range": f"bytes={len(known.content)}-"}
-                reply = self._ask("GET", f"/v1/messages/{known.number}", headers=ranged)
+                reply = self._ask(
+                    "GET", f"/v1/messages/{known.number}", headers=_from(len(known.content))
+                )
                 if reply.status in (404, 416):
                     self._incoming = None  # the server no longer waits for this answer
                     return self._pause(reply)
             self._incoming = None  # if the range does not fit, start from the beginning
             self._incoming = self._taken(known, reply)
-            if len(self._incoming.content) == self._incoming.total:
-                if message_number(self._incoming.content) != self._incoming.number:
-                    self._incoming = None
-                    raise Unreachable("a message was damaged on its way")
-                self.bytes_down += self._incoming.total
+            if self._is_whole(self._incoming):
                 return self._incoming
+
+    def _is_whole(self, incoming: Incoming) -> bool:
+        """Return True if all bytes are there; raise Unreachable if they are not as announced."""
+        if len(incoming.content) < incoming.total:
+            return False
+        if message_number(incoming.content) != incoming.number:
+            self._incoming = None
+            raise Unreachable("a message was damaged on its way")
+        self.bytes_down += incoming.total
+        return True
+
+    # --- rosters and files ------------------------------------------------------------------------
+
+    def download(self, target: str) -> bytes | None:
+        """Return something that the server has for all clients, fetched range by range.
+
+        Return None if it has nothing there.
+        """
+        known: Incoming | None = None
+        while known is None or not self._is_whole(known):
+            reply = self._ask("GET", target, headers=_from(len(known.content)) if known else None)
+            if reply.status == 404 and known is None:
+                return None
+            known = self._taken(known, reply)
+        return bytes(known.content)
+
+    def _note_roster(self, reply: _Reply) -> None:
+        told = reply.headers.get(ROSTER, "")
+        self._shown = int(told) if told.isdecimal() and len(told) < 10 else -1
+
+    def _keep_roster(self) -> None:
+        """Fetch the roster that the server spoke of, before anything else is answered."""
+        number, self._shown = self._shown, -1
+        if number >= 0 and self._rosters and self._rosters.wants(number):
+            self._fetch_roster(self._rosters)
+
+    def _fetch_roster(self, rosters: RosterKeeper) -> None:
+        shown = self.download(f"{ROSTERS}?since={rosters.number}")
+        if shown is None:
+            raise Unreachable("the server shows no roster")
+        rosters.take(shown)
 
     def _taken(self, known: Incoming | None, reply: _Reply) -> Incoming:
         """Return the message with this range appended; raise Unreachable if it does not fit."""
@@ -291,12 +352,16 @@ class Connection:
             reply = self._once(method, target, content, headers)
         if reply.status == 401 and self._has_other_keys():
             reply = self._once(method, target, content, headers)
+        if reply.status == 401 and self._rosters and not target.startswith(ROSTERS):
+            self._fetch_roster(self._rosters)  # it may name another key of the server
+            self._has_other_keys()
+            reply = self._once(method, target, content, headers)
         if reply.status == 401:
             self._outgoing = None  # it may be signed by a key of the past: the node answers again
             raise NotLetIn(
                 "the server does not know this client's key; ask the operator whether it is "
                 "approved, see that it runs only once, and take in the newest roster: privirec "
-                "client join"
+                "client roster"
             )
         if reply.status == 403 and reply.word is not None and reply.word.code == REVOKED:
             raise ClientRevoked(
@@ -310,11 +375,12 @@ class Connection:
         """Switch to the current keys; return True if they differ from those in use."""
         if self._keys is None:
             return False
-        identity, server_key = self._keys()
-        if (identity.public, server_key) == (self._identity.public, self._server_key):
-            return False
-        self._identity, self._server_key = identity, server_key
-        return True
+        for _ in range(2):  # while new keys wait for their roster, there are two identities
+            identity, server_key = self._keys()
+            if (identity.public, server_key) != (self._identity.public, self._server_key):
+                self._identity, self._server_key = identity, server_key
+                return True
+        return False
 
     def _once(self, method: str, target: str, content: bytes, headers: dict[str, str]) -> _Reply:
         if method == UPLOAD and (out := self._outgoing):
@@ -339,13 +405,17 @@ class Connection:
                 return _Reply(reply.status_code, reply.headers, found, word)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             # Forged TLS records, and redirects that httpx parses without following, also raise.
-            raise Unreachable(_why(error)) from None
+            raise Unreachable(why_not_reached(error)) from None
 
     def _pause(self, reply: _Reply) -> float:
         """Return the server's Retry-After in seconds, within bounds and with jitter."""
         told = reply.headers.get("retry-after", "")
         seconds = float(told[:6]) if told.isdecimal() else FIRST_BACK_OFF
         return max(SHORTEST_PAUSE, min(seconds, LONGEST_PAUSE)) * self._jitter.uniform(0.8, 1.2)
+
+
+def _from(start: int) -> dict[str, str]:
+    return {"Range": f"bytes={start}-"}
 
 
 def _address(server: str) -> httpx.URL:
@@ -355,7 +425,8 @@ def _address(server: str) -> httpx.URL:
         raise UsageError(f"{server!r} is not an address of a server ({error})") from None
 
 
-def _why(error: Exception) -> str:
+def why_not_reached(error: Exception) -> str:
+    """Return in words why a request has failed."""
     text = " ".join(str(error).split())
     if "CERTIFICATE_VERIFY_FAILED" in text:
         why = text.split("certificate verify failed:")[-1].split("(_ssl")[0].strip()

@@ -23,20 +23,29 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from privirec.errors import PrivirecError
 from privirec.runtime.enrolment.folders import OperatorFolder
-from privirec.runtime.enrolment.roster import RosterEntry
+from privirec.runtime.enrolment.invitations import (
+    Admitted,
+    Application,
+    Invitations,
+    NotEnrolled,
+)
+from privirec.runtime.enrolment.roster import RosterEntry, RosterFile
 from privirec.runtime.health import Level, disk
-from privirec.runtime.https.limits import PIECE, Allowance, Limits
+from privirec.runtime.https.limits import PIECE, TITLES_FILE, Allowance, Limits
 from privirec.runtime.https.mailbox import BadAnswer, BadRange, Mailbox, NoRoom, Waiting
 from privirec.runtime.https.metrics import ServerMetrics
 from privirec.runtime.https.signing import (
     CLOCK,
     REVOKED,
+    ROSTER,
     UPLOAD,
     NotSigned,
     Request,
     StampsTaken,
     Word,
+    message_number,
 )
 from privirec.runtime.lines import Lines
 from privirec.runtime.messages import one_line
@@ -56,6 +65,12 @@ MOST_SAID = 200
 """Lines about refused requests in that time, so that they cannot fill the disk."""
 NO_ROOM_AFTER = 60
 """Seconds after which a client retries if the disk had no space for its answer."""
+MOST_JOINING = 8
+"""Applications of new clients at a time."""
+LARGEST_APPLICATION = 1 << 13
+"""Largest application of a new client, in bytes."""
+LOOK_AGAIN = 5
+"""Seconds after which a client that waits for the operator's approval asks again."""
 _RANGE = re.compile(r"bytes=([0-9]{1,12})-")
 _WHOLE = re.compile(r"[0-9]{1,12}")
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -107,21 +122,30 @@ class Gate:
         self._said: dict[str, float] = {}
         self._nobody = Identity.generate(os.urandom).public
         """Public key without an owner, used to check signatures of unknown clients."""
+        self._roster: RosterFile | None = None
+        self._shown: tuple[tuple[int, int], bytes] | None = None
+        """Last difference of the roster that was shown: its ends, and its bytes."""
         self._members: dict[int, RosterEntry] = {}
         self._server_key = b""
         self._read_at: tuple[int, ...] = ()
         self._allowances: dict[int, Allowance] = {}
         self._together = 0
+        self._joining = 0
         self.read_roster()
         self.application = Starlette(
             routes=[
                 Route("/v1/next", self._guarded("next", self._next), methods=["GET"]),
                 Route("/v1/messages/{number}", self._guarded("message", self._message)),
+                Route("/v1/roster", self._guarded("roster", self._show_roster), methods=["GET"]),
+                Route("/v1/catalogue", self._guarded("catalogue", self._file("catalogue.txt"))),
+                Route("/v1/titles", self._guarded("titles", self._file(TITLES_FILE))),
                 Route(
                     "/v1/answers/{number}",
                     self._guarded("answer", self._answer),
                     methods=[UPLOAD, "HEAD"],
                 ),
+                Route("/v1/join", self._authority, methods=["GET"]),
+                Route("/v1/join", self._join, methods=["POST"]),
                 Route("/health", self._health, methods=["GET"]),
             ]
         )
@@ -153,6 +177,7 @@ class Gate:
                 self._read_at = changed  # do not read an invalid file again
                 raise
             self._read_at = changed
+            self._roster = found
             self._members = {member.client: member for member in found.members}
             self._server_key = bytes.fromhex(found.server)
             self._server = self._home.server
@@ -164,7 +189,7 @@ class Gate:
             member = self._members.get(request.client)
             # Unknown clients get the same refusal after the same amount of work.
             key = bytes.fromhex(member.key) if member else self._nobody
-            request.check(key, self._server_key)
+            self._check_signature(request, key)
         except NotSigned as error:
             raise Rejected(401, str(error)) from None
         if member is None:
@@ -178,6 +203,18 @@ class Gate:
             why = f"{name}: a request that came before, or a clock that is wrong"
             raise Rejected(401, why, code=CLOCK, headers=word, known=True)
         return request
+
+    def _check_signature(self, request: Request, key: bytes) -> None:
+        """Raise NotSigned unless the client signed the request, for this server.
+
+        A client that does not know the server's new key yet learns it from the roster.
+        """
+        try:
+            request.check(key, self._server_key)
+        except NotSigned:
+            former = self._roster.former_servers if request.asks_for_roster and self._roster else ()
+            if not any(request.is_signed(key, bytes.fromhex(old)) for old in former):
+                raise
 
     def _word(self, code: str, request: Request) -> dict[str, str]:
         last = self._stamps.last(request.client)
@@ -218,16 +255,66 @@ class Gate:
 
     # --- requests ---------------------------------------------------------------------------------
 
-    async def _next(self, _http: HttpRequest, request: Request) -> Response:
+    async def _next(self, http: HttpRequest, request: Request) -> Response:
         waiting = self._mailbox.first(request.client)
         if waiting is None:
-            return Response(status_code=204, headers=self._when_again(request.client))
-        return self._range(waiting, 0)
+            response = Response(status_code=204, headers=self._when_again(request.client))
+        else:
+            response = self._range(waiting, 0)
+        if (number := http.query_params.get("roster")) is not None:
+            response.headers.update(self._newer_roster(request.client, _whole(number)))
+        return response
+
+    def _offered(self, client: int) -> RosterFile | None:
+        """Return the roster for a client: that of the run, if it is in one.
+
+        A client that takes another roster in the middle of a run leaves it.
+        """
+        run = self._mailbox.roster
+        return run if run is not None and run.has(client) else self._roster
+
+    def _newer_roster(self, client: int, known: int) -> dict[str, str]:
+        """Return the header that tells a client of a roster that it does not have."""
+        if (offered := self._offered(client)) is None or self._roster is None:
+            return {}
+        if known > self._roster.number:
+            log.error(
+                "client %d has roster %d, and here is roster %d: bring back the newest roster.json",
+                *(client, known, self._roster.number),
+            )
+            return {ROSTER: str(self._roster.number)}
+        return {ROSTER: str(offered.number)} if known < offered.number else {}
+
+    async def _show_roster(self, http: HttpRequest, request: Request) -> Response:
+        since, offered = _whole(http.query_params.get("since", "")), self._offered(request.client)
+        if offered is not None and since > offered.number:
+            offered = self._roster
+        if offered is None:
+            return Response(status_code=404)
+        ends = min(since, offered.number), offered.number
+        if self._shown is None or self._shown[0] != ends:
+            self._shown = ends, offered.difference(since).model_dump_json().encode()
+        return self._ranged(http, Waiting(message_number(self._shown[1]), self._shown[1], 0.0))
+
+    def _file(self, name: str) -> Handler:
+        """Return the handler of a file that every client may have."""
+
+        async def show(http: HttpRequest, _request: Request) -> Response:
+            path = self._home.folder / name
+            if not path.is_file():
+                return Response(status_code=404)
+            content = path.read_bytes()
+            return self._ranged(http, Waiting(message_number(content), content, 0.0))
+
+        return show
 
     async def _message(self, http: HttpRequest, request: Request) -> Response:
         waiting = self._mailbox.find(request.client, http.path_params["number"])
         if waiting is None:
             return Response(status_code=404)
+        return self._ranged(http, waiting)
+
+    def _ranged(self, http: HttpRequest, waiting: Waiting) -> Response:
         found = _RANGE.fullmatch(http.headers.get("range", "bytes=0-"))
         if found is None or int(found[1]) >= len(waiting.content):
             return Response(status_code=416)
@@ -245,7 +332,7 @@ class Gate:
         if total > self._limits.largest_answer:
             why = f"client {request.client}: an answer that is too large (--largest-reply)"
             raise Rejected(413, why, known=True)
-        part = await self._content(http, request)
+        part = await self._content(http, f"client {request.client}: a request", PIECE)
         try:
             answer = self._mailbox.put(request, number, total, offset, part)
         except BadRange as error:
@@ -262,6 +349,47 @@ class Gate:
         response = _there(204, answer.received)
         response.headers.update(self._when_again(request.client))
         return response
+
+    # --- enrolment --------------------------------------------------------------------------------
+
+    async def _authority(self, _http: HttpRequest) -> Response:
+        """Return the certificates by which a client is to know this server; its link has their
+        fingerprint."""
+        path = self._home.folder / "tls" / "ca.crt"
+        if not path.is_file():
+            return Response(status_code=404)
+        return Response(path.read_bytes(), media_type="application/octet-stream")
+
+    async def _join(self, http: HttpRequest) -> Response:
+        """Enrol a client that knows the code of an invitation."""
+        if self._joining >= MOST_JOINING:
+            return Response(status_code=503, headers={"Retry-After": "2"})
+        self._joining += 1
+        try:
+            content = await self._content(http, "an application", LARGEST_APPLICATION)
+            admitted = await asyncio.to_thread(self._enrol, content)
+        except NotEnrolled as error:
+            self._say(f"turned away an application: {error.why}", http)
+            await asyncio.sleep(REFUSED_AFTER)
+            return PlainTextResponse(error.why, 403, headers={"Connection": "close"})
+        except Rejected as refused:
+            return await self._refuse(http, refused)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except (PrivirecError, OSError) as error:
+            log.error("cannot enrol a client: %s", error)
+            return Response(status_code=503, headers={"Retry-After": str(NO_ROOM_AFTER)})
+        finally:
+            self._joining -= 1
+        if admitted is None:
+            return Response(status_code=202, headers={"Retry-After": str(LOOK_AGAIN)})
+        self.read_roster()
+        log.info("client %d (%s) has enrolled", admitted.client, admitted.name)
+        return Response(admitted.model_dump_json(), media_type="application/json")
+
+    def _enrol(self, content: bytes) -> Admitted | None:
+        application = Application.parse(content, self._home.operator)
+        return Invitations(self._home).enrol(application)
 
     async def _health(self, _http: HttpRequest) -> Response:
         found = disk(self._home.folder)
@@ -302,7 +430,7 @@ class Gate:
         headers = {"Connection": "close"} | refused.headers
         return PlainTextResponse(refused.code, refused.status, headers=headers)
 
-    async def _content(self, http: HttpRequest, request: Request) -> bytes:
+    async def _content(self, http: HttpRequest, what: str, most: int) -> bytes:
         """Read a request's content; refuse it if it is too large or too slow."""
         content = bytearray()
         stream = http.stream()
@@ -313,12 +441,10 @@ class Gate:
                 if part is None:
                     break
                 content += part
-                if len(content) > PIECE:
-                    why = f"client {request.client}: a request of more than {PIECE} bytes"
-                    raise Rejected(413, why, known=True)
+                if len(content) > most:
+                    raise Rejected(413, f"{what} of more than {most} bytes", known=True)
         except TimeoutError:
-            why = f"client {request.client}: a request that stopped in the middle"
-            raise Rejected(408, why, known=True) from None
+            raise Rejected(408, f"{what} that stopped in the middle", known=True) from None
         return bytes(content)
 
     def _range(self, waiting: Waiting, start: int) -> Response:

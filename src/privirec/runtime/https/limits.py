@@ -10,6 +10,8 @@ from privirec.runtime.health import ROOM
 
 PIECE = 1 << 20
 """Largest part of a message or an answer in one request, in bytes."""
+TITLES_FILE = "titles.csv"
+"""Titles of items beside the catalogue, in the folders of server and clients."""
 LARGEST_ANSWER = 1 << 29
 """Default for the largest answer, in bytes."""
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from privirec.durable import mapped, private_folder
 from privirec.runtime import envelope
 from privirec.runtime.coordinator.clients import Address
+from privirec.runtime.enrolment.roster import RosterFile
 from privirec.runtime.envelope import Sealed
 from privirec.runtime.https.limits import Limits
 from privirec.runtime.https.signing import Request, message_number
@@ -113,6 +114,8 @@ class Mailbox:
         self.limits = limits
         self.running = False
         """True during a run."""
+        self.roster: RosterFile | None = None
+        """Roster of the present run."""
         self._folder = private_folder(folder)
         for left in self._folder.iterdir():
             left.unlink()  # left by an earlier process
@@ -126,18 +129,18 @@ class Mailbox:
 
     # --- the run's side ---------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Begin a run; discard messages and answers of an earlier one."""
+    def begin(self, roster: RosterFile | None = None) -> None:
+        """Begin a run with this roster; discard messages and answers of an earlier one."""
         with self._lock:
             self._clear()
-            self.running = True
+            self.running, self.roster = True, roster
             for box in self._boxes.values():
                 box.answered = self._clock()
 
     def end(self) -> None:
         with self._lock:
             self._clear()
-            self.running = False
+            self.running, self.roster = False, None
 
     def connected(self) -> set[int]:
         """Return the clients with a recent request; see `Limits.present_for`."""

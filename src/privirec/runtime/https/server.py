@@ -132,9 +132,9 @@ def _serve_runs(home: OperatorFolder, mailbox: Mailbox, stop: threading.Event) -
 
 
 def _serve_run(home: OperatorFolder, mailbox: Mailbox, start: Path) -> None:
-    mailbox.begin()
     try:
         run = RunFolder(home, start.name)
+        mailbox.begin(run.roster())
         log.info("run %s begins", start.name)
         run.serve(lambda spec: HttpsCarrier(mailbox, spec.silence))
     except FederationError as error:

@@ -34,6 +34,8 @@ from privirec.secagg.errors import BadSignature
 from privirec.secagg.keys import MAX_CLIENT_ID, Identity, verify
 
 SCHEME = "PriviRec"
+ROSTER = "Roster"
+"""Header with the number of the roster that the server shows."""
 UPLOAD = "PATCH"
 """Method of requests that upload an answer."""
 SERVER_WORD = "Server-Word"
@@ -106,6 +108,18 @@ class Request:
             verify(key, self.signature, self._statement(server_key), self.client)
         except BadSignature:
             raise NotSigned("not signed by the key of the client that it names") from None
+
+    def is_signed(self, key: bytes, server_key: bytes) -> bool:
+        """Return True if the owner of the key signed this request; see `check`."""
+        try:
+            self.check(key, server_key)
+        except NotSigned:
+            return False
+        return True
+
+    @property
+    def asks_for_roster(self) -> bool:
+        return self.method == "GET" and self.target.startswith("/v1/roster?")
 
     def _statement(self, server_key: bytes) -> bytes:
         """Return the signed bytes; with `server_key`, a request is valid for one server only."""
