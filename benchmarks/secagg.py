@@ -30,13 +30,10 @@ os.environ.update(
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from privirec.secagg.messages import Announce
-from privirec.secagg.parameters import Statement
 from privirec.secagg.prg import MaskGenerator
 from privirec.secagg.protocol import DEFAULT_BLOCK_ENTRIES
-from privirec.secagg.ring import VectorShape
+from privirec.secagg.ring import VectorShape, rechunked
 from privirec.secagg.shamir import combine, split
-from privirec.secagg.uploads import cut_into_messages
 
 WIDTHS = (32, 16, 12)
 BARE_BUFFERS = (1 << 16, 1 << 17, 1 << 18, 1 << 22)
@@ -77,10 +74,11 @@ def ours(shape: VectorShape, seeds: list[bytes], values: np.ndarray) -> None:
         generator.add(block, offset, seeds[:half])
         generator.subtract(block, offset, seeds[half:])
 
-    statement = Statement.of(2, 0.0, 0.0)
-    terms = Announce(bytes(16), 1, 0, statement, 2, DEFAULT_BLOCK_ENTRIES, bytes(32), (shape,))
-    for _ in cut_into_messages([values], shape, terms, 1, 1, hide):
-        pass
+    offset = 0
+    for block in rechunked([values], shape, DEFAULT_BLOCK_ENTRIES):
+        hide(offset, block)
+        shape.ring.pack(block)
+        offset += len(block)
 
 
 def flower_masks(flower: ModuleType, shape: VectorShape, seeds: list[bytes]) -> None:

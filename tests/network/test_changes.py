@@ -24,7 +24,7 @@ from privirec.runtime.messages import Answer, Exchange, Here, Refused, SendVecto
 from privirec.runtime.node import Node
 from privirec.runtime.node.calendar import Calendar
 from privirec.runtime.node.cohort_guard import CohortGuard
-from privirec.runtime.node.run_state import Part
+from privirec.runtime.node.run_state import Participation
 from privirec.runtime.refusals import Code
 
 from .chaos import PLANTED_ITEM, TERMS, Federation
@@ -337,7 +337,7 @@ def test_a_file_that_changes_within_a_run_ends_the_clients_part(
     assert isinstance(said, Refused)
     state = remembered(federation, 0).load(talk.server.run)
     assert state is not None
-    assert state.part is Part.LEFT
+    assert state.part is Participation.LEFT
     assert not list(federation.folder.glob("client-0/runs/*/upload-*"))
 
 

@@ -27,7 +27,7 @@ from privirec.runtime.coordinator import Coordinator, Stage
 from privirec.runtime.envelope import EVERYBODY, Envelope, Sealed
 from privirec.runtime.messages import Answer, Exchange, Hello, Message, Refused, SendVector, Vector
 from privirec.runtime.node.memory import Memory
-from privirec.runtime.node.run_state import Part
+from privirec.runtime.node.run_state import Participation
 from privirec.runtime.pledges import Pledges
 from privirec.runtime.refusals import Code
 from privirec.runtime.run_plan import RunPlan
@@ -392,7 +392,7 @@ def test_forgetting_in_the_middle_of_a_run_ends_the_clients_part(federation: Fed
     assert isinstance(found, Refused)
     left = remembered(federation, 0).load(talk.server.run)
     assert left is not None
-    assert left.part is Part.LEFT
+    assert left.part is Participation.LEFT
     assert PLANTED_ITEM.encode() not in reply
 
 

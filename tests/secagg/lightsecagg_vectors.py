@@ -170,7 +170,7 @@ def bad_messages(run: dict[str, Any], victim: int) -> dict[str, Any]:
     case("announcement replayed", "ReplayedMessage", 1, raw[0])
     case("another run", "WrongRun", 1, encode(replace(deal, run=bytes(16))))
     case("message of another client", "WrongRun", 1, encode(replace(deal, client=10)))
-    case("the second sum first", "OutOfOrder", 1, encode(replace(deal, round_number=2)))
+    case("the second sum first", "OutOfOrder", 1, encode(replace(deal, sum_number=2)))
     case("truncated keys", "TruncatedMessage", 1, raw[1][:-1])
     case("too few pieces say nothing", "WeakParameters", 1, encode(replace(deal, private=0)))
     case("fewer pieces open", "WeakParameters", 1, encode(replace(deal, needed=6)))

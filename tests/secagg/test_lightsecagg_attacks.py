@@ -483,7 +483,7 @@ def test_messages_out_of_order_are_noise() -> None:
     run.go_to("share")
     first = told(run, Deal)
     refuses(run.clients[VICTIM], run.server.announcement, ReplayedMessage)
-    refuses(run.clients[VICTIM], replace(first, round_number=2), OutOfOrder)
+    refuses(run.clients[VICTIM], replace(first, sum_number=2), OutOfOrder)
     refuses(run.clients[VICTIM], replace(first, run=bytes(16)), WrongRun)
     refuses(run.clients[VICTIM], replace(first, client=2), WrongRun)
     opening = Open(first.run, 1, VICTIM, b"", (), 0, b"")
@@ -494,7 +494,7 @@ def test_messages_out_of_order_are_noise() -> None:
     refuses(run.clients[VICTIM], first, ReplayedMessage)
     run.go_to("confirm")
     refuses(run.clients[VICTIM], opening, OutOfOrder)
-    refuses(run.clients[VICTIM], replace(told(run, LightSurvivors), round_number=2), OutOfOrder)
+    refuses(run.clients[VICTIM], replace(told(run, LightSurvivors), sum_number=2), OutOfOrder)
     assert run.finish_sum() == plain_sum(range(8))
 
 

@@ -182,7 +182,7 @@ class SecondClient:
         self.survivors = b""
 
     def header(self, kind: int, number: int) -> bytes:
-        return bytes([4, kind]) + self.run + u32(number, self.client)
+        return bytes([5, kind]) + self.run + u32(number, self.client)
 
     def listed(self, bitmap: bytes) -> list[int]:
         return [
@@ -200,13 +200,14 @@ class SecondClient:
         return self.header(16, 0) + public + self.identity.sign(signed)
 
     def deal(self, message: bytes, number: int) -> bytes:
-        self.private, self.needed, size, count_ = struct.unpack(">IIII", message[26:42])
-        self.asked, self.map = message[42:74], message[74 : 74 + size]
+        head = struct.unpack(">IIQII", message[26:50])
+        self.private, self.needed, _length, size, count_ = head
+        self.asked, self.map = message[50:82], message[82 : 82 + size]
         receivers = self.listed(self.map)
         if count_:
             self.participants = self.map
             self.sealing = {
-                client: message[74 + size + 96 * place :][:32]
+                client: message[82 + size + 96 * place :][:32]
                 for place, client in enumerate(receivers)
             }
         self.shape = RUN["shapes"][number - 1]
@@ -233,7 +234,7 @@ class SecondClient:
     def sealing_key(self, sender: int, receiver: int) -> bytes:
         other = receiver if sender == self.client else sender
         agreed = self.key.exchange(X25519PublicKey.from_public_bytes(self.sealing[other]))
-        extracted = hmac.new(LABEL + b"\x04\x04", agreed, hashlib.sha256).digest()
+        extracted = hmac.new(LABEL + b"\x04\x05", agreed, hashlib.sha256).digest()
         info = b"seal" + self.run + u32(0, sender, receiver)
         return hmac.new(extracted, info + b"\x01", hashlib.sha256).digest()
 

@@ -128,7 +128,7 @@ def test_only_messages_of_a_sum_have_a_round_and_it_is_one_there_can_be(
         raw[18:22] = other.to_bytes(4, "big")
         most = 1 if isinstance(message, Confirm | Confirmed) else 4096
         if (1 <= other <= most) if message.of_sum else other == 0:
-            assert decode(bytes(raw)).round_number == other
+            assert decode(bytes(raw)).sum_number == other
         else:
             with pytest.raises(MalformedMessage):
                 decode(bytes(raw))
@@ -166,7 +166,5 @@ def test_announcements_that_cannot_be(place: int, size: int, values: tuple[int, 
     assert decode(bytes(raw)) == good
     for value in values:
         raw[place : place + size] = value.to_bytes(size, "big")
-        with pytest.raises(
-            MalformedMessage, match=r"kind of server|share of clients|rounds|entries"
-        ):
+        with pytest.raises(MalformedMessage, match=r"kind of server|share of clients|sums|entries"):
             decode(bytes(raw))

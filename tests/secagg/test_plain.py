@@ -222,7 +222,7 @@ def test_sums_are_answered_once_and_over_one_cohort() -> None:
         run.clients[0].receive(encode(first[0]))
     refuses(run.clients[0], named(run, first[0], range(7)), SecondSurvivorSet)
     run.server.add_vector(1, 2, b"".join(run.clients[1].contribute(2, [vector(1)])))
-    others = named(run, replace(first[1], round_number=2), range(7))
+    others = named(run, replace(first[1], sum_number=2), range(7))
     refuses(run.clients[1], others, CohortChanged)
 
 

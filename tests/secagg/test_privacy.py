@@ -79,13 +79,13 @@ def secrets_in(transcript: list[tuple[str, int, bytes]]) -> dict[tuple[int, int]
             survivors = [peer for peer in holds[client] if peer in cohorts[client]]
             dropped = [peer for peer in holds[client] if peer not in cohorts[client]]
             assert len(message.seed_shares) == len(survivors)
-            if message.round_number > 1:
+            if message.sum_number > 1:
                 dropped = []  # clients that dropped before have no secrets in this sum
             assert len(message.key_shares) == len(dropped)
             for owner in survivors:
-                opened[message.round_number, owner].add("seed")
+                opened[message.sum_number, owner].add("seed")
             for owner in dropped:
-                opened[message.round_number, owner].add("key")
+                opened[message.sum_number, owner].add("key")
     return opened
 
 

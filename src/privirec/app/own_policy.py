@@ -130,7 +130,7 @@ def usual_level(policy: Policy) -> float:
 
 
 @dataclass(frozen=True)
-class Level:
+class BudgetLevel:
     """A choice of both limits in one step."""
 
     name: str
@@ -148,8 +148,8 @@ class Level:
 
 
 LEVELS = (
-    Level("little", "As little as is useful", in_life=9.0, per_year=4.0),
-    Level(
+    BudgetLevel("little", "As little as is useful", in_life=9.0, per_year=4.0),
+    BudgetLevel(
         "usual",
         "As usual",
         in_life=Policy().most_epsilon,

@@ -169,7 +169,7 @@ def _without_zone(value: Any) -> Any:
 
 
 def _numbers(values: ArrayLike, where: str, what: str) -> NDArray[np.float64]:
-    """Return numbers; raise DataError with the row of the first value that is none."""
+    """Return numbers; raise DataError with the row of the first value that is not a number."""
     array = np.asarray(values)
     try:
         return array.astype(np.float64)

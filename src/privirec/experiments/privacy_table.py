@@ -124,7 +124,7 @@ def points_of(
     epsilons: Sequence[float] = EPSILONS,
     seeds: int = SEEDS,
 ) -> list[Point]:
-    """Return all points, with the seeds of a cell in sequence."""
+    """Return all points to measure; the seeds of one cell of the table follow each other."""
     for method in methods:
         if method not in METHODS:
             raise UsageError(f"no method {method!r}; there are {', '.join(METHODS)}")

@@ -139,7 +139,7 @@ class Tuning:
         return self._measurements.rows_with(self._about)
 
     def run(self, phases: Phases = QUIET) -> dict[str, Any]:
-        """Measure all points that are missing, and return the best point."""
+        """Measure the points that were not measured yet, and return the best point."""
         with threading.limit(self.threads):
             found = [
                 self._climb(_Space(self, shape), pairs, phases)

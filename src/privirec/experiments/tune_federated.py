@@ -80,7 +80,7 @@ class FederatedTuning:
             raise UsageError("--runtime processes needs --clients: how many processes")
 
     def run(self, phases: Phases = QUIET) -> dict[str, Any]:
-        """Run the shapes that are missing, and return the best point."""
+        """Run the shapes that were not measured yet, and return the best point."""
         train = self.dataset.train
         sizes = train.n_users, train.n_items
         with threading.limit(self.threads):

@@ -44,11 +44,11 @@ class KeptBasis:
         return np.asarray(vectors * (rows.astype(np.float32)[:, None] * weights), np.float32)
 
     def item_scales(self, item_degrees: NDArray[Any], exponent: float) -> Float32:
-        """Return V^b in units of the vectors' rows."""
+        """Return the item degrees to the power b, times the unit of each row of `vectors`."""
         return np.asarray(degree_power(item_degrees, exponent) * self.units, np.float32)
 
     def item_side(self, item_degrees: NDArray[Any], exponent: float) -> Float32:
-        """Return V^b S."""
+        """Return the vectors in single precision, each row times its item degree to the power b."""
         scales = self.item_scales(item_degrees, exponent)
         return np.asarray(self.vectors * scales[:, None], np.float32)
 

@@ -435,7 +435,7 @@ class RunSpec(Assumptions):
 
 
 class OneProcess(BaseModel):
-    """Clients of a run that are all in this process."""
+    """Settings of a run whose clients are all in this process."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 

@@ -190,7 +190,7 @@ class BaseClient(ClientSession, Generic[State]):
 
     def check_unanswered(self, message: ProtocolMessage, raw: bytes) -> None:
         """Raise a ProtocolError if the sum was opened before or its vector was not sent yet."""
-        state, number = self.state, message.round_number
+        state, number = self.state, message.sum_number
         if number < state.sum_number:
             place = _DIGEST_BYTES * (number - 1)
             if hashlib.sha256(raw).digest() == state.answered[place : place + _DIGEST_BYTES]:

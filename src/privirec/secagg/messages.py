@@ -1,6 +1,6 @@
 """Header, limits and strict decoding common to the messages of all protocols; the announcement.
 
-A message consists of a header (version, kind, run, round, client) and fields in a fixed order.
+A message consists of a header (version, kind, run, sum, client) and fields in a fixed order.
 Integers are big-endian; packed ring entries are not (see `ring`). Each type writes and reads its
 own fields, and each protocol builds a `decoder` for its types. Decoding is strict: `encode`
 reproduces every accepted message byte for byte, and all other input raises MalformedMessage.
@@ -48,7 +48,7 @@ class Header(NamedTuple):
     """Fields at the start of every message, without version and kind."""
 
     run: bytes
-    round_number: int
+    sum_number: int
     """Number of the sum, from 1; 0 in the set-up."""
     client: int
     """The sender or the receiver, whichever is not the server."""
@@ -63,12 +63,12 @@ class ProtocolMessage(ABC):
     version: int
     """Version of the protocol; a constant of the class in all messages but announcements."""
     of_sum: ClassVar[bool] = False
-    """True if the message belongs to one sum; otherwise its round is 0."""
+    """True if the message belongs to one sum; otherwise its sum is 0."""
     to_all: ClassVar[bool] = False
     """True if all clients receive the same message."""
 
     run: bytes
-    round_number: int
+    sum_number: int
     client: int
 
     @abstractmethod
@@ -87,7 +87,7 @@ class SetupMessage(ProtocolMessage):
 
     run: bytes
     client: int
-    round_number: int = field(default=0, init=False)
+    sum_number: int = field(default=0, init=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class SumMessage(ProtocolMessage):
 
     of_sum: ClassVar[bool] = True
     run: bytes
-    round_number: int
+    sum_number: int
     client: int
 
 
@@ -164,7 +164,7 @@ class SurvivorsMessage(SumMessage):
 def encode(message: ProtocolMessage) -> bytes:
     """Return the message as bytes."""
     header = _HEADER.pack(
-        *(message.version, message.kind, message.run, message.round_number, message.client)
+        *(message.version, message.kind, message.run, message.sum_number, message.client)
     )
     return b"".join((header, *message.write_fields()))
 
@@ -195,9 +195,9 @@ def decoder(version: int, *types: type[ProtocolMessage]) -> Callable[[bytes], Pr
         if kind not in by_kind:
             raise MalformedMessage(f"unknown kind of message {kind}")
         found = by_kind[kind]
-        number = header.round_number
+        number = header.sum_number
         if not (0 < number <= MAX_SUMS if found.of_sum else number == 0):
-            raise MalformedMessage(f"round {number} in a message of kind {kind}")
+            raise MalformedMessage(f"sum {number} in a message of kind {kind}")
         if found.to_all != (header.client == EVERYBODY):
             raise MalformedMessage(f"client {header.client} in a message of kind {kind}")
         message = found.read_fields(header, reader)
@@ -222,7 +222,7 @@ class Announce(ProtocolMessage):
     roster: bytes
     """Digest of the roster."""
     shapes: tuple[VectorShape, ...]
-    round_number: int = field(default=0, init=False)
+    sum_number: int = field(default=0, init=False)
     client: int = field(default=EVERYBODY, init=False)
 
     def write_fields(self) -> Iterable[bytes]:
@@ -281,7 +281,7 @@ class Announce(ProtocolMessage):
 def _read_shape(reader: Reader) -> VectorShape:
     length, width, flags, bound = reader.unpack(_SHAPE)
     if flags > 3:
-        raise MalformedMessage(f"flags {flags} of a round")
+        raise MalformedMessage(f"flags {flags} of a sum")
     try:
         return VectorShape(length, width, bound, bool(flags & 1), bool(flags & 2))
     except ValueError as error:
@@ -291,7 +291,7 @@ def _read_shape(reader: Reader) -> VectorShape:
 def check_sums(sums: int) -> int:
     """Return the number of sums of a run; raise MalformedMessage if it is out of range."""
     if not 0 < sums <= MAX_SUMS:
-        raise MalformedMessage(f"{sums} rounds")
+        raise MalformedMessage(f"{sums} sums")
     return sums
 
 

@@ -166,7 +166,7 @@ class BaseServer(ServerSession):
         name = self.exchange.answers.get(type(received))
         if name is None:
             raise OutOfOrder(f"{type(received).__name__} is not for the server")
-        self._check_turn(name, received.round_number, client)
+        self._check_turn(name, received.sum_number, client)
         self.take_answer(received)
         self.answered.add(client)
 

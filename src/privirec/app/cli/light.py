@@ -24,7 +24,7 @@ def called() -> Callable[[], int | None]:
 
 
 def as_usual(arguments: Sequence[str]) -> tuple[Path, str | None] | None:
-    """Return the folder and the server of a usual call, or None for any other call."""
+    """Return folder and server of `client up FOLDER [--server URL]`; None for other arguments."""
     match arguments:
         case [folder]:
             server = None

@@ -101,7 +101,7 @@ class LightClient(BaseClient[LightState]):
     def check_turn(self, message: ProtocolMessage) -> None:
         """Raise a ProtocolError unless this is the next message; steps repeat with every sum."""
         state, order = self.state, self.exchange.told
-        kind, number = type(message), message.round_number
+        kind, number = type(message), message.sum_number
         if isinstance(message, Announce) or kind not in order or not state.stage:
             super().check_turn(message)
             return
@@ -150,11 +150,11 @@ class LightClient(BaseClient[LightState]):
 
     def _deal(self, message: Deal) -> bytes:
         """Draw a mask for this sum and seal a piece of it for every other client."""
-        if message.round_number == 1:
+        if message.sum_number == 1:
             receivers = self._accept_participants(message)
         else:
             receivers = self._accept_cohort(message)
-        state, number = self.state, message.round_number
+        state, number = self.state, message.sum_number
         state.length = self.shape(number, message.length).length  # raises if it is too long
         drawn = self.random(SEED_BYTES + NONCE_BYTES)
         seed, nonce = drawn[:SEED_BYTES], drawn[SEED_BYTES:]
@@ -276,7 +276,7 @@ class LightClient(BaseClient[LightState]):
 
     def _confirm(self, message: LightSurvivors) -> bytes:
         """Check the survivors and sign them once, so that no client answers for another set."""
-        state, number = self.state, message.round_number
+        state, number = self.state, message.sum_number
         if not state.input_sent:
             raise OutOfOrder(f"no input was sent for sum {number}")
         signature = b""
@@ -307,7 +307,7 @@ class LightClient(BaseClient[LightState]):
 
     def _open(self, message: Open, raw: bytes) -> bytes:
         """Add up the survivors' pieces for this client."""
-        state, number = self.state, message.round_number
+        state, number = self.state, message.sum_number
         survivors = read_participants(state.cohort, self.roster).tolist()
         if number == 1:
             self._check_confirmed(message, set(survivors))

@@ -21,7 +21,7 @@ from privirec.secagg.messages import (
     decoder,
 )
 
-VERSION = 4
+VERSION = 5
 """Version of the protocol, in its messages and derived keys."""
 
 
@@ -131,7 +131,7 @@ class LightConfirm(SumMessage):
 
     @classmethod
     def read_fields(cls, header: Header, reader: Reader) -> Self:
-        first = header.round_number == 1
+        first = header.sum_number == 1
         return cls(*header, reader.take(SIGNATURE_BYTES if first else 0))
 
 

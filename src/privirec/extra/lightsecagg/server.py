@@ -97,7 +97,7 @@ class LightServer(BaseServer):
         elif isinstance(message, LightConfirm):
             self._take_confirmation(message)
         elif isinstance(message, LightAnswer):
-            code = self._code(message.round_number)
+            code = self._code(message.sum_number)
             place = self.roster.place(message.client)
             self._answers[place] = code.field.unpack(message.packed, code.columns)
         else:
@@ -145,7 +145,7 @@ class LightServer(BaseServer):
         return ((client, addressed(raw, client)) for client in self._receivers)
 
     def _take_pieces(self, message: Pieces) -> None:
-        size = self._code(message.round_number).piece_bytes + TAG_BYTES
+        size = self._code(message.sum_number).piece_bytes + TAG_BYTES
         others = len(self._receivers) - 1
         if message.count != others or len(message.sealed) != others * size:
             raise BadShare(f"client {message.client} has not sent pieces for all the others")
@@ -162,7 +162,7 @@ class LightServer(BaseServer):
 
     def _take_confirmation(self, message: LightConfirm) -> None:
         client = message.client
-        if message.round_number == 1:
+        if message.sum_number == 1:
             survivors = write_participants(self.survivors, self.roster)
             statement = survivors_statement(self.digest, self._map, survivors)
             keys.verify(self.roster[client], message.signature, statement, client)

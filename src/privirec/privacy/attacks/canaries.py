@@ -145,7 +145,7 @@ def _own_items(asks: Sequence[NormedSum]) -> Items:
 
 
 def hostile(ask: NormedSum, choice: Choice) -> NormedSum:
-    """Return a request whose public inputs single out canaries, as far as it has any.
+    """Return the request with its public inputs, if it has any, changed to single out canaries.
 
     The weights put a person's length on the first item of a canary. The block has opposite rows for
     the second items of its two histories, so that these two send opposite vectors.

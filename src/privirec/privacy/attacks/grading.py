@@ -262,7 +262,7 @@ def grade_guesses(guesses: Guesses) -> dict[str, int | float | None]:
 
 
 def grade_tests(tests: Mapping[str, Test]) -> dict[str, Any]:
-    """Return the grades of the test with the largest area under the curve, and the areas of all."""
+    """Return the grades of the best membership test, and the area under the curve of every test."""
     areas = {name: area_under(test) for name, test in tests.items()}
     best = max(areas, key=lambda name: areas[name])
     test = tests[best]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from privirec.data.catalogue import Catalogue
 from privirec.runtime.messages import Hello
-from privirec.runtime.node.run_state import ClientRun, Part
+from privirec.runtime.node.run_state import ClientRun, Participation
 from privirec.runtime.refusals import Code, Refusal
 from privirec.runtime.run_plan import same_version
 from privirec.secagg.keys import Roster
@@ -36,7 +36,7 @@ def check_common(told: Hello, client: int, catalogue: Catalogue, roster: Roster)
 
 def check_taking_part(state: ClientRun, client: int, roster: Roster) -> None:
     """Refuse to go on in a run that this client has left, or in which it cannot stay."""
-    if state.part is not Part.TAKING:
+    if state.part is not Participation.TAKING:
         raise Refusal(Code.HAS_LEFT, f"has left this run: {state.why_left}")
     if state.roster != roster.digest.hex():
         # The pledge names clients by their places in the roster, so with another roster it would be

@@ -26,7 +26,7 @@ from typing import Any
 from privirec.durable import Database, alone, private_folder, write_whole
 from privirec.federated.contributions import Opened
 from privirec.runtime.node import record
-from privirec.runtime.node.run_state import SECRETS, ClientRun, Part
+from privirec.runtime.node.run_state import SECRETS, ClientRun, Participation
 
 FILE = "memory.db"
 _VERSION = 3
@@ -89,7 +89,7 @@ class TakenPart:
     run: str
     begun: str
     """Time at which the client first heard of the run, in UTC."""
-    part: Part
+    part: Participation
     why: str
     """Why the client left the run, or that the run is over."""
     bytes_up: int
@@ -97,7 +97,7 @@ class TakenPart:
 
 
 class Memory:
-    """The runs of one client. Of a run that is over, hardly more than its number is kept."""
+    """Records of one client's runs. Of a run that is over, little more than its number is kept."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = private_folder(folder)
@@ -202,7 +202,7 @@ class Memory:
             "SELECT run, begun, part, why, bytes_up, bytes_down FROM taken ORDER BY rowid"
         )
         return [
-            TakenPart(run, begun, Part(part), why, up, down)
+            TakenPart(run, begun, Participation(part), why, up, down)
             for run, begun, part, why, up, down in found
         ]
 

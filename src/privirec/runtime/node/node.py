@@ -57,7 +57,7 @@ from privirec.runtime.node.cohort_guard import CohortGuard
 from privirec.runtime.node.greeting import check_common, check_taking_part
 from privirec.runtime.node.inbox import Inbox, total_bytes
 from privirec.runtime.node.memory import Memory
-from privirec.runtime.node.run_state import ClientRun, Part
+from privirec.runtime.node.run_state import ClientRun, Participation
 from privirec.runtime.node.steps import StepAnswerer
 from privirec.runtime.node.upload import forget_uploads, upload_file
 from privirec.runtime.refusals import OF_ITS_OWN, Code, Refusal, for_the_server
@@ -187,7 +187,7 @@ class Node:
         state = self._load(asked.run)
         if isinstance(said, Abort):
             log.error("run %s is over: %s", asked.run[:8], said.reason)
-            self._close(state, Part.LEFT, "the server ended the run")
+            self._close(state, Participation.LEFT, "the server ended the run")
             return self._seal(asked.run, Goodbye())
         if isinstance(said, ArtifactPiece):
             return self._take_piece(state, said, asked.parts)
@@ -355,13 +355,13 @@ class Node:
         if len(parts) != 1:
             raise Refusal(Code.BAD_ARTIFACT, "a piece of an artifact without its content")
         arrived = total
-        if state.part is not Part.FINISHED:
+        if state.part is not Participation.FINISHED:
             self._policy.check_traffic(state.bytes_up, state.bytes_down + total)
             inbox = Inbox(self._folder_of(state.run) / "incoming")
             arrived = inbox.put(piece, parts[0])
             if arrived == total:
                 state = self._install(state, inbox, piece)
-        installed = state.part is Part.FINISHED
+        installed = state.part is Participation.FINISHED
         return self._seal(state.run, Received(offset=arrived, installed=installed))
 
     def _install(self, state: ClientRun, inbox: Inbox, piece: ArtifactPiece) -> ClientRun:
@@ -385,7 +385,7 @@ class Node:
         done = "not installed: the run is spoilt" if state.spoilt else "installed"
         log.info("run %s: its model is %s", state.run[:8], done)
         state.bytes_down += total_bytes(piece)
-        state = self._close(state, Part.FINISHED, "the run is over")
+        state = self._close(state, Participation.FINISHED, "the run is over")
         inbox.clear()
         return state
 
@@ -402,16 +402,18 @@ class Node:
                     Code.REPLAYED_RUN, f"run {run[:8]} was begun before: a replayed invitation"
                 )
             raise Refusal(Code.UNKNOWN_RUN, f"client {self.client} does not know run {run[:8]!r}")
-        if state.part is Part.TAKING and self.memory.is_restored(state):
+        if state.part is Participation.TAKING and self.memory.is_restored(state):
             log.error("run %s: an older state was restored, so this client leaves", run[:8])
-            state = self._close(state, Part.LEFT, "its state was restored from before an answer")
-        elif state.part is Part.TAKING:
+            state = self._close(
+                state, Participation.LEFT, "its state was restored from before an answer"
+            )
+        elif state.part is Participation.TAKING:
             self.memory.note_answer(state)  # a crash may have come before the note
         return state
 
-    def _close(self, state: ClientRun, part: Part, why: str) -> ClientRun:
+    def _close(self, state: ClientRun, part: Participation, why: str) -> ClientRun:
         """Erase the secrets of a run, but remember that it existed."""
-        if state.part is not Part.TAKING and part is Part.LEFT:
+        if state.part is not Participation.TAKING and part is Participation.LEFT:
             return state
         closed = state.closed(part, why)
         self.memory.save(closed)
@@ -423,7 +425,7 @@ class Node:
     def _leave(self, run: str, code: Code, reason: str, room: Room | None = None) -> bytes:
         log.error("run %s refused: %s", run[:8], reason)
         with suppress(PrivirecError, OSError):
-            self._close(self._load(run), Part.LEFT, reason)
+            self._close(self._load(run), Participation.LEFT, reason)
         return self._refused(run, code, reason, final=True, room=room)
 
     def _drop(self, run: str, code: Code, reason: str) -> bytes:

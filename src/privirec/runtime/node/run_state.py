@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 
-class Part(StrEnum):
+class Participation(StrEnum):
     """Participation of a client in a run."""
 
     TAKING = "taking part"
@@ -35,7 +35,7 @@ class ClientRun:
     """Calendar period in which the run began; empty if there is no calendar."""
     sent: bool = False
     """True if data derived from the histories may have left."""
-    part: Part = Part.TAKING
+    part: Participation = Participation.TAKING
     why_left: str = ""
     answers: int = 0
     """Number of answers that have left; never decreases."""
@@ -67,7 +67,7 @@ class ClientRun:
     reply: bytes = field(default=b"", repr=False)
     """Last answer; empty if it is an upload."""
 
-    def closed(self, part: Part, why: str) -> Self:
+    def closed(self, part: Participation, why: str) -> Self:
         """Return this state without its secrets; the client takes no further part in the run."""
         return replace(self, part=part, why_left=why, session=b"", noise_seed=b"", reply=b"")
 
@@ -84,7 +84,7 @@ class ClientRun:
             for entry in fields(cls)
             if entry.name not in SECRETS
         }
-        return cls(**(plain | {"part": Part(plain["part"])} | secrets))
+        return cls(**(plain | {"part": Participation(plain["part"])} | secrets))
 
 
 SECRETS = ("session", "noise_seed", "reply")

@@ -135,7 +135,7 @@ class BellClient(BaseClient[BellState]):
             self._store(message)
             return None
         if isinstance(message, Survivors):
-            if self.confirms and message.round_number == 1:
+            if self.confirms and message.sum_number == 1:
                 return self._confirm(message)
             return self._unmask(message, raw)
         if isinstance(message, Confirmed):
@@ -372,7 +372,7 @@ class BellClient(BaseClient[BellState]):
         self.check_unanswered(message, raw)
         self.check_survivors(message.survivors)
         self.state.cohort = one_copy(message.survivors)
-        return self._open_shares(message.round_number, raw)
+        return self._open_shares(message.sum_number, raw)
 
     def _open_shares(self, number: int, raw: bytes) -> bytes:
         """Open one secret of every peer: the seed of a survivor, the key of a dropped client."""

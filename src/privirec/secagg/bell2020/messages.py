@@ -97,7 +97,7 @@ class Neighbours(SetupMessage):
         if count:
             check_sums(sums)
         elif sums:
-            raise MalformedMessage("rounds without keys")
+            raise MalformedMessage("sums without keys")
         reader.expect(count * (4 + KEY_BYTES * (1 + sums) + SIGNATURE_BYTES))
         keys = tuple(
             Advertise.read_keys(header.run, reader.integers("I")[0], sums, reader)
@@ -230,7 +230,7 @@ class Unmask(SumMessage):
 
 
 def _check_first(header: Header) -> None:
-    if header.round_number != 1:
+    if header.sum_number != 1:
         raise MalformedMessage("survivors are confirmed in the first sum alone")
 
 

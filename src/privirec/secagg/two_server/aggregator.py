@@ -64,7 +64,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ReportBatch:
     """Clients whose reports are in a sum, as both servers compare them."""
 
     reports: int
@@ -162,14 +162,14 @@ class Aggregator:
         np.add(self._total, other._total, out=self._total)
 
     @property
-    def batch(self) -> Batch:
+    def batch(self) -> ReportBatch:
         """Clients added so far."""
         digest = hashlib.sha256(LABEL + b"batch" + self.task.digest)
         for client in sorted(self._clients):
             digest.update(client)
-        return Batch(len(self._clients), digest.digest())
+        return ReportBatch(len(self._clients), digest.digest())
 
-    def release(self, others: Batch, noise: Iterable[NDArray[Any]] = ()) -> bytes:
+    def release(self, others: ReportBatch, noise: Iterable[NDArray[Any]] = ()) -> bytes:
         """Return this server's share of the sum, packed; raise a ProtocolError if that is unsafe.
 
         `noise` is this server's own, in blocks of integers. A share is released once: two shares
