@@ -237,13 +237,13 @@ def test_damaged_exports_are_refused_and_nothing_is_written(
         run("import", source, "--store", store)
 
 
-@pytest.mark.filterwarnings("default::privirec.errors.DataWarning")
 def test_other_encodings_are_read(store: Path, tmp_path: Path) -> None:
     source = tmp_path / "NetflixViewingHistory.csv"
     source.write_bytes(
         'Title,Date\n"Amélie","31.01.24"\n"Salt and Stone","30.01.24"\n'.encode("cp1252")
     )
-    assert "Not in the catalogue: Amélie" in run("import", source, "--store", store)
+    with pytest.warns(DataWarning, match="read as Windows-1252"):
+        assert "Not in the catalogue: Amélie" in run("import", source, "--store", store)
     assert latest(store) == {"f2": DAY - 24 * 3600}
 
 
@@ -374,6 +374,8 @@ def test_a_catalogue_of_a_file_or_beside_the_store(store: Path, tmp_path: Path) 
     (tmp_path / "catalogue.txt").write_text("b1\nf1\nf2\ng1\nm1\ns1\n")  # as in a client's folder
     run("import", source, "--store", new)
     assert sorted(latest(new)) == ["f2", "s1"]
+    with Store(new) as opened:
+        assert opened.link("f1") == "https://example.org/f1"
     other = tmp_path / "elsewhere" / "me.db"
     run("import", source, "--store", other, "--titles", titles)
     with Store(other) as opened:

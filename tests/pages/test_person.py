@@ -450,6 +450,16 @@ def test_the_bar_turns_amber_and_red(client: Path, monkeypatch: pytest.MonkeyPat
     assert painted(1.0) == "red 100"
 
 
+def test_a_budget_of_a_life_below_that_of_a_year_is_the_only_one_named() -> None:
+    said = " ".join(own_policy.in_words(Policy(most_epsilon=4.0)))
+    assert "about 3 updates of the usual size in all" in said
+    assert "is right in at most 67 of 100" in said
+    assert "year" not in said
+    assert "a guess about you is then right in at most 67" in own_policy.allowance_in_short(
+        Policy(most_epsilon=4.0)
+    )
+
+
 def test_settings_that_cannot_be_change_nothing(visitor: Visitor, client: Path) -> None:
     before = (client / "policy.toml").read_bytes()
     for name, value in (

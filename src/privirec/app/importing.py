@@ -89,9 +89,7 @@ def import_file(
 
     Raises DataError if nothing matches. The store is created if it is missing.
     """
-    titles, links = (
-        read_titles_and_links(options.titles) if options.titles is not None else ({}, {})
-    )
+    titles, links = _given_titles(store, options)
     matcher, alone = _known(store, titles, options)
     export = _export_of(source, table, options, questions)
     if export is None:
@@ -124,17 +122,25 @@ def import_file(
 # --- the catalogue --------------------------------------------------------------------------------
 
 
+def _given_titles(store: Path, options: ImportOptions) -> tuple[dict[str, str], dict[str, str]]:
+    """Return titles and links of the named file, or of the file beside a client's catalogue."""
+    if options.titles is not None:
+        return read_titles_and_links(options.titles)
+    beside = store.parent / TITLES_FILE
+    if (store.parent / "catalogue.txt").is_file() and beside.is_file():
+        return read_titles_and_links(beside)
+    return {}, {}
+
+
 def _known(store: Path, titles: dict[str, str], options: ImportOptions) -> tuple[Matcher, str]:
     """Return all items that the device knows, and the user of a file without users."""
     users: list[str] = []
     beside = store.parent / "catalogue.txt"
     ids: list[str] = list(read_catalogue(beside).names) if beside.is_file() else []
     named: dict[str, str] = {}
-    if ids and (store.parent / TITLES_FILE).is_file():
-        named |= read_titles_and_links(store.parent / TITLES_FILE)[0]
     if store.exists():
         with Store(store) as opened:
-            users, named = opened.users(), named | opened.titles()
+            users, named = opened.users(), opened.titles()
     if options.artifact is not None:
         model = load_model(options.artifact)
         columns = range(model.components.n_items) if model.item_ids is None else model.item_ids

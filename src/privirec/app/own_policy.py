@@ -108,6 +108,11 @@ def _allowance(policy: Policy) -> str:
     """Return sentences on the budget, and what it is worth when it is used up."""
     life, year = policy.limits
     updates = [f"{each.runs(usual_level(policy)):,}" for each in (year, life)]
+    if life.epsilon <= year.epsilon:
+        return (
+            f"Models may learn about you from about {updates[1]} updates of the usual size in all. "
+            f"{worth(life.cap, 'your')} That is after all of them."
+        )
     return (
         f"Models may learn about you from about {updates[0]} updates of the usual size within a "
         f"year, and {updates[1]} in all. {worth(year.cap, 'your')} That is after a whole year's; "
@@ -117,7 +122,7 @@ def _allowance(policy: Policy) -> str:
 
 def allowance_in_short(policy: Policy) -> str:
     """Return the budget of a year in a few words."""
-    _, year = policy.limits
+    year = min(policy.limits, key=lambda limit: limit.epsilon)
     return (
         f"About {year.runs(usual_level(policy)):,} updates of the usual size a year; a guess about "
         f"you is then right in at most {right_guesses(year.cap)} of 100 cases."

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from privirec.data.catalogue import read_catalogue
-from privirec.errors import UsageError
+from privirec.errors import DataError, UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.carriers import carrier_of
 from privirec.runtime.enrolment.folders import ClientFolder, check_address
@@ -51,6 +51,12 @@ def check(folder: Path, server: str | None = None) -> None:
         _warn(
             f"Run {run[:8]} is spoilt: the server claimed {claim}, which cannot be. Its model "
             "was not installed. The server does not know; talk to the operator, or leave."
+        )
+    if unknown and not found.n_interactions:
+        raise DataError(
+            f"{folder}: none of the {unknown:,} interactions is with an item of catalogue.txt, so "
+            "this client would contribute nothing; add the history again with privirec device "
+            "import, which matches titles"
         )
 
 
