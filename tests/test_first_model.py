@@ -184,7 +184,7 @@ def test_twenty_devices_enrol_with_one_command_each(
         (device.folder / "mine.csv").write_text("item\n" + "".join(f"{item}\n" for item in own))
         device.start(f"privirec client join {links[name]} --history mine.csv --up", "Connected")
         devices.append(ClientFolder(device.folder / "client"))
-    said = server.run("privirec server run server monday --epsilon 8")
+    said = server.run("privirec server run server monday")
     assert "Model signed and handed out" in said
     assert said.count("installed") == len(devices)
     assert {device.members.number for device in devices} == {1 + len(devices)}
