@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from breadth import first
 from privirec.federated.dp.discrete import concentrated_epsilon, distance, gaussian_variance
 from privirec.federated.dp.gaussian import epsilon_of, mu_of
-from privirec.federated.dp.loss import Loss
+from privirec.federated.dp.loss import Loss, of_noise
 
 
 @pytest.mark.parametrize("mu", first(2, [0.25, 1.5315, 1.0, 3.0]))
@@ -24,6 +24,7 @@ def test_one_gaussian_as_dp_accounting_has_it(mu: float, delta: float) -> None:
     """Test against privacy loss distributions, whose grid rounds up; Renyi DP gives an upper
     bound."""
     ours = Loss(mu).epsilon(delta)
+    delta = of_noise(delta)
     exact = pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=1e-4)
     theirs = exact.get_epsilon_for_delta(delta)
     # dp-accounting adds probabilities in doubles: an error of 1e-16 is 1e-7 of the least delta
@@ -39,10 +40,10 @@ def test_many_gaussians_as_dp_accounting_has_them(runs: int) -> None:
     single = Loss(0.4)
     ours = Loss.together([single] * runs).epsilon(1e-6)
     one = pld.from_gaussian_mechanism(2.5, value_discretization_interval=1e-4)
-    theirs = one.self_compose(runs).get_epsilon_for_delta(1e-6)
+    theirs = one.self_compose(runs).get_epsilon_for_delta(of_noise(1e-6))
     assert theirs * (1 - 2e-3) < ours <= theirs + 1e-6
     event = SelfComposedDpEvent(GaussianDpEvent(2.5), runs)
-    assert ours < RdpAccountant().compose(event).get_epsilon(1e-6)
+    assert ours < RdpAccountant().compose(event).get_epsilon(of_noise(1e-6))
 
 
 def test_published_values() -> None:
@@ -65,7 +66,7 @@ def test_whole_numbers_as_dp_accounting_has_them(deviation: int, step: int) -> N
     mu = step / math.sqrt(gaussian_variance(Fraction(deviation**2)))
     for delta in (1e-4, 1e-6):
         ours = Loss(mu, distance(deviation, 1)).epsilon(delta)
-        theirs = exact.get_epsilon_for_delta(delta)
+        theirs = exact.get_epsilon_for_delta(of_noise(delta))
         assert theirs - 0.01 < ours
         assert ours < theirs * 1.02 + 0.01
 

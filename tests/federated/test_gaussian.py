@@ -31,7 +31,7 @@ from privirec.federated.dp.gaussian import (
     epsilon_of,
     mu_of,
 )
-from privirec.federated.dp.loss import Loss
+from privirec.federated.dp.loss import Loss, of_noise
 
 levels = st.floats(0.05, 6)
 deltas = st.floats(-9, -3).map(lambda power: 10**power)
@@ -194,8 +194,9 @@ def test_the_search_for_epsilon_leaves_zero(mu: float, delta: float) -> None:
 
 
 def test_a_gap_alone_is_paid_from_delta_or_has_no_epsilon() -> None:
-    assert Loss(0.0, 0.5e-6).epsilon(1e-6) == 0
-    assert Loss(0.0, math.nextafter(0.5e-6, 1)).epsilon(1e-6) == math.inf
+    half = of_noise(1e-6) / 2
+    assert Loss(0.0, half).epsilon(1e-6) == 0
+    assert Loss(0.0, math.nextafter(half, 1)).epsilon(1e-6) == math.inf
     assert Loss(0.0, 0.5).epsilon(1e-6) == math.inf
     assert Loss(0.0, 0.0).epsilon(1e-6) == 0
 

@@ -25,7 +25,8 @@ from privirec.federated.contributions import (
     NoisyPopularity,
     PlannedSum,
 )
-from privirec.federated.dp.loss import Loss
+from privirec.federated.dp.gaussian import epsilon_of
+from privirec.federated.dp.loss import Loss, of_noise
 from privirec.federated.programs import Protected, ProtectedSettings
 from privirec.privacy.accountant import Account
 from privirec.privacy.cohorts import PolicyRefusal
@@ -39,6 +40,7 @@ from privirec.runtime.node.record import COLUMNS
 from privirec.runtime.node.steps import contributors_of
 from privirec.runtime.refusals import Code
 from privirec.runtime.spec import Assumptions, RunSpec
+from privirec.secagg import Statement
 from privirec.secagg.keys import Identity
 
 from .chaos import EXACT
@@ -509,6 +511,30 @@ def test_noise_of_clients_that_dropped_out_is_missed(tmp_path: Path) -> None:
                 break
             talk.step(skip={4, 5})
         assert talk.server.stage is stage, refusals(talk)
+
+
+def test_a_failure_of_secure_aggregation_has_its_part_of_delta(tmp_path: Path) -> None:
+    """Test one run and a life of runs, and that shown figures are of what is left of delta."""
+    devices = Devices(tmp_path, Policy(security_bits=20))
+    for bits in (40, 27):
+        devices.spec = protected().model_copy(update={"security_bits": bits})
+        talk = run(devices, f"with-{bits}")[1]
+        assert (talk.server.stage is Stage.COMPUTED) == (bits == 40)
+        said = refusals(talk)
+        assert not said or any("of 27 bits in 1 run(s)" in each for each in said)
+    plan = SimpleNamespace(
+        run="f" * 32,
+        statement=Statement.of(3, 0.05, 0.0, security_bits=28),
+        program=SimpleNamespace(delta=1e-4),
+        spec=SimpleNamespace(security_bits=28),
+    )
+    devices.policy = Policy(delta=1e-6)
+    with pytest.raises(PolicyRefusal, match=r"in 2 run\(s\): too little for a delta of 1e-06"):
+        devices.node(0).budget.check_failure(plan)  # type: ignore[arg-type]
+    devices.policy = Policy(delta=2e-6)
+    devices.node(0).budget.check_failure(plan)  # type: ignore[arg-type]
+    assert of_noise(1e-6) < 0.99e-6
+    assert Loss(1.0).epsilon(1e-6) == epsilon_of(1.0, of_noise(1e-6))
 
 
 def test_a_run_that_was_begun_for_noise_has_noise(

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Self
 
 from privirec.federated.dp.gaussian import LEAST_EPSILON, epsilon_of
-from privirec.federated.dp.loss import Loss
+from privirec.federated.dp.loss import Loss, of_noise
 from privirec.federated.programs.calibration import FOR_DISCRETENESS, Promise
 from privirec.privacy.cohorts import PolicyRefusal, Rule
 
@@ -141,7 +141,7 @@ class Room:
         """Return the largest epsilon of a run that fits, in three digits; 0 if there is none."""
         if self.level <= 0:
             return 0.0
-        most = epsilon_of(self.level, (1 - FOR_DISCRETENESS) * delta)
+        most = epsilon_of(self.level, (1 - FOR_DISCRETENESS) * of_noise(delta))
         for rounding in (ROUND_HALF_EVEN, ROUND_FLOOR):
             epsilon = float(Context(prec=3, rounding=rounding).create_decimal(most))
             if epsilon >= LEAST_EPSILON and Promise(epsilon, delta, 1, 1).mu <= self.level:

@@ -36,6 +36,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from fractions import Fraction
 from functools import lru_cache
 from itertools import islice, repeat
 from math import comb
@@ -118,6 +119,15 @@ class Statement:
         honest clients only.
         """
         return -(-max(self.roster, self.clients) * self.corrupt_ppm // PPM)
+
+    @property
+    def failure(self) -> Fraction:
+        """Probability that the sums show more than they should, however the server behaves.
+
+        Two conditions on the graph fail with probability at most 2^-security_bits each: *private*
+        and *connected*, or the two parts of *steadfast*.
+        """
+        return Fraction(2, 1 << self.security_bits)
 
     @property
     def dropped(self) -> int:

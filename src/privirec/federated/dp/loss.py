@@ -19,6 +19,18 @@ LARGEST_GAP = math.ldexp(1.0, -42)
 A sum of a usual run has a gap of 2^-45 or less.
 """
 
+FOR_AGGREGATION = 0.01
+"""Share of every delta that is reserved for a failure of secure aggregation itself.
+
+Whether its graph fails does not depend on histories, so the probability of that adds to delta. A
+client refuses a run in which it could add up to more than this share.
+"""
+
+
+def of_noise(delta: float) -> float:
+    """Return the part of delta that is left to the noise, rounded down."""
+    return math.nextafter((1 - FOR_AGGREGATION) * delta, 0.0)
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -67,6 +79,7 @@ class Loss:
         delta (at 1e-6 above epsilon 14), discrete Gaussian noise is counted by its Renyi
         divergence instead, whose filter needs no gaps.
         """
+        delta = of_noise(delta)
         left = Fraction(delta) - (1 + Fraction(upward(exp(epsilon)))) * Fraction(LARGEST_GAP)
         if left < Fraction(delta) / 2:
             return cls(_concentrated_level(epsilon, delta), delta)
@@ -93,7 +106,7 @@ class Loss:
     def _epsilon(self, mu: float, delta: float) -> float:
         if math.isinf(mu):
             return math.inf
-        return epsilon_with(mu, delta, self.gap) if mu or self.gap else 0.0
+        return epsilon_with(mu, of_noise(delta), self.gap) if mu or self.gap else 0.0
 
 
 @lru_cache(maxsize=1024)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from privirec.federated.contributions import NoiseShare
 from privirec.federated.dp import DEFAULT_MECHANISM
 from privirec.federated.dp.gaussian import mu_of
-from privirec.federated.dp.loss import LARGEST_GAP, Loss
+from privirec.federated.dp.loss import LARGEST_GAP, Loss, of_noise
 from privirec.federated.dp.mechanism import MECHANISMS
 from privirec.federated.dp.normal import exp, upward
 
@@ -39,7 +39,7 @@ class Promise:
     @property
     def mu(self) -> float:
         """Level of Gaussian differential privacy for all sums together; see `dp.gaussian`."""
-        return mu_of(self.epsilon, (1 - FOR_DISCRETENESS) * self.delta)
+        return mu_of(self.epsilon, (1 - FOR_DISCRETENESS) * of_noise(self.delta))
 
     @property
     def cap(self) -> Loss:
@@ -50,7 +50,8 @@ class Promise:
         """
         paid = 1 + upward(exp(self.epsilon))
         # Less than all that is reserved: a search for epsilon ends slightly above the least one.
-        gap = Fraction(9, 10) * Fraction(FOR_DISCRETENESS) * Fraction(self.delta) / Fraction(paid)
+        reserved = Fraction(FOR_DISCRETENESS) * Fraction(of_noise(self.delta))
+        gap = Fraction(9, 10) * reserved / Fraction(paid)
         return Loss(self.mu, min(math.nextafter(float(gap), 0.0), LARGEST_GAP_OF_RUN))
 
     def confirmed(self, clients: int, corrupt: int) -> Promise:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from fractions import Fraction
 from typing import Any
 
 from privirec.federated.contributions import REGISTRY, Contribution, PlannedSum
-from privirec.federated.dp.loss import Loss
+from privirec.federated.dp.loss import FOR_AGGREGATION, Loss
 from privirec.privacy.accountant import Account, OverBudget, Room, Spent
 from privirec.privacy.cohorts import Rule, refuse
 from privirec.privacy.policy import MONTH, Policy
@@ -87,6 +88,21 @@ class Budget:
                 f"{room.sentence(policy.delta)}",
                 room,
             )
+
+    def check_failure(self, plan: RunPlan) -> None:
+        """Refuse a run if a failure of secure aggregation is too likely for the promises.
+
+        It counts once for each run, and all runs of a life share the policy's delta.
+        """
+        runs = {one.run for one in self.account().sums} | {plan.run}
+        failure = plan.statement.failure
+        for all_runs, delta in ((1, plan.program.delta), (len(runs), self._policy.delta)):
+            if failure * all_runs > Fraction(FOR_AGGREGATION) * Fraction(delta):
+                refuse(
+                    Rule.BUDGET,
+                    f"secure aggregation of {plan.spec.security_bits} bits in {all_runs:,} run(s): "
+                    f"too little for a delta of {delta:g}; security_bits must be larger",
+                )
 
     def check_hits(self, sums: Iterable[PlannedSum]) -> None:
         """Refuse validation sums beyond the number that the policy allows per period.

@@ -174,6 +174,8 @@ class StepAnswerer:
             _refuse_plan("the plan has other noise than the server announced for this run")
         self._policy.check_run(plan.for_policy(), self._opened_share())
         self._budget.check(plan.program.loss)
+        if plan.protected:
+            self._budget.check_failure(plan)
         self._budget.check_hits(plan.sums)
         self._budget.check_noise(plan, len(plan.users), contributors_of(plan.sums))
         self._guard.check_plan(state, plan)
