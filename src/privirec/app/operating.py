@@ -31,6 +31,8 @@ from privirec.runtime.coordinator.clients import ClientState
 from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.enrolment.invitations import Invitations
 from privirec.runtime.health import Level, disk
+from privirec.runtime.https import going_back
+from privirec.runtime.https.gate import read_seen
 from privirec.runtime.runs import RunFolder
 
 OVER = (Stage.DONE.value, Stage.STOPPED.value)
@@ -168,6 +170,7 @@ def client_rows(
     present one: also those that were approved after the run, or revoked before it.
     """
     of_the_run = status.get("clients", {})
+    seen = read_seen(home)
     for member in home.members.members:
         if of_the_run and str(member.client) not in of_the_run and not everybody:
             continue
@@ -184,7 +187,16 @@ def client_rows(
             "bytes_up": line.get("bytes_up", 0),
             "bytes_down": line.get("bytes_down", 0),
             "why": line.get("why", "") or since,
+            "last_seen": ago(time.time() - seen[member.client]) if member.client in seen else "",
         }
+
+
+def ago(seconds: float) -> str:
+    """Return a time in the past in words, as "3 h ago"."""
+    for unit, size in (("days", 172_800), ("h", 7200), ("min", 120)):
+        if seconds >= size:
+            return f"{seconds / {'days': 86_400, 'h': 3600, 'min': 60}[unit]:.0f} {unit} ago"
+    return "now"
 
 
 def spent_by_all(found: Iterable[RunOverview]) -> dict[str, float | str]:
@@ -208,6 +220,18 @@ def room_of_all(home: OperatorFolder, level: float) -> Room:
         for loss in losses(read_manifest(home.run(name) / "model")[1]) or ()
     )
     return Room.of(Policy().limits, account, Loss(level), datetime.now(UTC))
+
+
+def run_to_go_back_to(home: OperatorFolder) -> str:
+    """Return the run before the one whose model is in use."""
+    with_model = [
+        name for name in run_names(home) if (home.run(name) / "model" / "manifest.json").is_file()
+    ]
+    asked = going_back.request(home)
+    now = with_model.index(asked.run) if asked and asked.run in with_model else 0
+    if now + 1 >= len(with_model):
+        raise UsageError("there is no model before the one in use: nothing to go back to")
+    return with_model[now + 1]
 
 
 def check_can_stop(home: OperatorFolder, name: str) -> None:

@@ -9,13 +9,15 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 from privirec.data.catalogue import read_catalogue
-from privirec.errors import DataError, UsageError
+from privirec.errors import DataError, FederationError, UsageError
 from privirec.privacy.policy import Policy
 from privirec.runtime.carriers import carrier_of
-from privirec.runtime.enrolment.folders import ClientFolder, check_address
+from privirec.runtime.enrolment.folders import ClientFolder, check_address, is_https
 from privirec.runtime.enrolment.identities import fingerprint
+from privirec.runtime.health import Level, authorities, reached
 from privirec.runtime.https.connection import trusting
 from privirec.runtime.https.limits import TITLES_FILE
 
@@ -31,7 +33,7 @@ def check(folder: Path, server: str | None = None) -> None:
     _check_certificate(folder)
     if address := server or home.settings.server:
         check_address(address)
-        _say(f"Its server is {address}. To connect to it, give the command without --check.")
+        _ask(folder, address)
     else:
         _warn(f"No server is known yet: {_joining(folder)}")
     found, unknown = home.histories().preview(read_catalogue(folder / "catalogue.txt"))
@@ -125,7 +127,24 @@ def stay(folder: Path, server: str | None = None) -> None:
 def _check_certificate(folder: Path) -> None:
     if not (folder / "ca.crt").is_file():
         raise UsageError(f"{folder / 'ca.crt'}: no certificate to know the server by")
-    trusting(folder / "ca.crt")
+    for found in authorities(trusting(folder / "ca.crt"), folder / "ca.crt"):
+        if found.level is not Level.OK:
+            _warn(f"{found.said}. Ask the operator for the next ca.crt.")
+
+
+def _ask(folder: Path, address: str) -> None:
+    """Connect to an HTTPS server as in a run, and print what was found."""
+    if not is_https(address):
+        return
+    parts = urlsplit(address)
+    host = str(parts.hostname)
+    try:
+        found = reached(host, parts.port or 443, trusting(folder / "ca.crt"), host)
+    except FederationError as error:
+        _warn(f"Its server cannot be used now: {error}")
+        return
+    for each in found:
+        (_say if each.level is Level.OK else _warn)(f"Its server: {each.said}")
 
 
 def _joining(folder: Path) -> str:

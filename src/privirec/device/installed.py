@@ -97,6 +97,20 @@ class Installed:
             self._switch([name, *(old for old in before if old != name)][:KEPT])
         return name
 
+    def go_back(self, name: str | None = None) -> str | None:
+        """Make an earlier model current again, and return its hash.
+
+        `name` is the hash of the model (default: the previous one). Return None if it is not here.
+        """
+        with self._alone():
+            versions = self.versions()
+            wanted = name or next(iter(versions[1:]), None)
+            if wanted not in versions:
+                return None
+            Recommender.load(self._path(wanted))
+            self._switch([wanted, *(other for other in versions if other != wanted)])
+        return wanted
+
     @contextmanager
     def _verified(self, source: Path, trusted_key: Ed25519PublicKey | None) -> Iterator[Path]:
         """Yield a verified copy of an artifact, and remove it at the end unless it was moved.

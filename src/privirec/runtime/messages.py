@@ -114,6 +114,18 @@ class TurnedAway(FromServer):
     reason: Words
 
 
+class GoBack(FromServer):
+    """Request to use an earlier model again, which the client has installed before.
+
+    It belongs to no run. A later request has a larger number.
+    """
+
+    kind = "go-back"
+    model: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """Hash of the model's manifest."""
+    number: Count
+
+
 # --- from a client --------------------------------------------------------------------------------
 
 

@@ -30,6 +30,7 @@ from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.enrolment.roster import RosterFile
 from privirec.runtime.health import Level, disk
 from privirec.runtime.logs import logged_to
+from privirec.runtime.operator_log import note
 from privirec.runtime.spec import RunSpec
 
 log = logging.getLogger("privirec.server")
@@ -77,6 +78,7 @@ class RunFolder:
         if (self.folder / "server.log").exists():
             (self.folder / "server.log").replace(self.folder / "server.log.1")
         (self.folder / "alive").touch(mode=0o600)
+        note(self._home.folder, "start", run=self.name, method=spec.method)
         return True
 
     def roster(self) -> RosterFile:
@@ -222,6 +224,7 @@ class RunFolder:
         if not self.is_going_on:
             raise UsageError(f"the run {self.name} is not going on")
         write_whole(self.folder / "stop", b"")
+        note(self._home.folder, "stop", run=self.name)
 
     def follow(
         self, watch: Watch, is_lost: Callable[[], bool], was_left: Callable[[], bool] = bool
@@ -234,11 +237,11 @@ class RunFolder:
         asked = time.time()
         while True:
             left = was_left() and not self.is_served  # asked before the files are read
-            result = _read(self.folder / "result.json")
-            watch(_read(self.folder / "status.json"))
+            result = read_json_file(self.folder / "result.json")
+            watch(read_json_file(self.folder / "status.json"))
             if result:
                 return result
-            if failure := _read(self.folder / "failure.json"):
+            if failure := read_json_file(self.folder / "failure.json"):
                 raise FederationError(str(failure["reason"]))
             if left:
                 raise FederationError(self._why_left())
@@ -260,7 +263,8 @@ class RunFolder:
         return f"the server gave up the run {self.name}: {self.folder / 'server.log'} says why"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json_file(path: Path) -> dict[str, Any]:
+    """Return the content of a file of a run; nothing if it is not there yet."""
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
     except FileNotFoundError:

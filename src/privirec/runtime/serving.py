@@ -1,6 +1,6 @@
 """State of the server in an operator's folder: whether it is up, and its carrier.
 
-SERVER/carrier          the last carrier, and the options of `privirec server up`
+SERVER/carrier          the last carrier, the options of `privirec server up`, and its version
 SERVER/CARRIER/.lock    held by `privirec server up` while the server is up
 """
 
@@ -15,6 +15,7 @@ from privirec.errors import FederationError
 from privirec.runtime.carriers import DEFAULT_CARRIER, carrier_names
 from privirec.runtime.enrolment.certificates import certified_host
 from privirec.runtime.enrolment.folders import OperatorFolder
+from privirec.version import __version__
 
 DEFAULT_PORT = 9443
 """Port on which a server listens for clients."""
@@ -25,7 +26,8 @@ def remember(home: OperatorFolder, carrier: str, given: Sequence[str] = ()) -> N
 
     Error messages use them to say how to start the server again.
     """
-    write_whole(home.folder / "carrier", f"{carrier}\n{shlex.join(given)}".encode())
+    lines = f"{carrier}\n{shlex.join(given)}\n{__version__}\n"
+    write_whole(home.folder / "carrier", lines.encode())
 
 
 def carrier_up(home: OperatorFolder) -> str | None:
@@ -60,17 +62,37 @@ def address(home: OperatorFolder) -> str:
     return f"https://{certified_host(home.folder / 'tls' / 'server.crt')}:{port}"
 
 
+def options_given(home: OperatorFolder) -> dict[str, str]:
+    """Return the options of the last `privirec server up`; flags have an empty value."""
+    given = _remembered(home)[1]
+    return {
+        word: following if not following.startswith("--") else ""
+        for word, following in zip(given, [*given[1:], ""], strict=True)
+        if word.startswith("--")
+    }
+
+
+def running_version(home: OperatorFolder) -> str:
+    """Return the version of the server that was last up; empty if there is no record."""
+    return _lines(home)[2]
+
+
 def _remembered(home: OperatorFolder) -> tuple[str, list[str]]:
     """Return the recorded carrier and options; empty if there is no record."""
-    try:
-        told = (home.folder / "carrier").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # no server was up yet
-        return "", []
-    carrier, _, options = told.partition("\n")
+    carrier, options, _ = _lines(home)
     try:
         return carrier, shlex.split(options)
     except ValueError:
         return carrier, []
+
+
+def _lines(home: OperatorFolder) -> tuple[str, str, str]:
+    try:
+        told = (home.folder / "carrier").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # no server was up yet
+        return "", "", ""
+    first, second, third, *_ = [*told.split("\n"), "", "", ""]
+    return first, second, third
 
 
 def check_up(home: OperatorFolder) -> str:

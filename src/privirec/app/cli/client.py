@@ -180,6 +180,20 @@ def up(
 
 
 @app.command()
+def rollback(folder: Folder, yes: Yes = False) -> None:
+    """Use the model before the last one again, on this client alone."""
+    from privirec.device.installed import Installed  # noqa: PLC0415 - not for --help
+
+    model = Installed(ClientFolder(folder).folder / "model")
+    versions = model.versions()
+    if len(versions) < 2:
+        raise UsageError(f"{folder}: there is no earlier model here")
+    agree(f"Use the model {versions[1][:16]} in place of {versions[0][:16]}?", yes=yes)
+    model.go_back()
+    say(f"The model {versions[1][:16]} is used again; the next run brings a new one.")
+
+
+@app.command()
 def budget(
     folder: Folder,
     json_file: options.Json = None,

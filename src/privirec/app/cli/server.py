@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 
-from privirec.app.cli import options, roster
+from privirec.app.cli import operate, options, roster
 from privirec.app.cli.groups import with_groups
 from privirec.app.cli.options import Yes, agree
 from privirec.app.cli.run_options import NetworkOptions
@@ -35,10 +35,13 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(roster.app)
+app.add_typer(operate.app)
 
 _CLIENT_COLUMNS = [
-    (name, name) for name in ("client", "name", "state", "users", "bytes_up", "bytes_down", "why")
+    (name, name)
+    for name in ("client", "name", "state", "users", "bytes_up", "bytes_down", "last_seen", "why")
 ]
+_SEEN_COLUMNS = [(name, name) for name in ("client", "name", "state", "last_seen")]
 _RUN_COLUMNS = [
     (name, name)
     for name in (
@@ -264,7 +267,12 @@ def status(
 
       privirec server status SERVER monday --json status.jsonl
     """
-    from privirec.app.operating import overview, overviews, spent_by_all  # noqa: PLC0415
+    from privirec.app.operating import (  # noqa: PLC0415 - not for --help
+        everybody,
+        overview,
+        overviews,
+        spent_by_all,
+    )
 
     home = OperatorFolder(folder)
     if name is not None:
@@ -281,6 +289,9 @@ def status(
     if (found := disk(folder)).level is Level.BAD:
         warn(found.said)
     write_json_lines(json_file, [each.row for each in runs])
+    _, clients = everybody(home)
+    if clients:
+        print_table(f"Clients of {folder}", _SEEN_COLUMNS, clients)
     if not runs:
         say("No run was started yet.")
         return

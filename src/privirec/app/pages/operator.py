@@ -42,6 +42,7 @@ _CLIENTS = [
     ("users", "people"),
     ("bytes_up", "sent"),
     ("bytes_down", "received"),
+    ("last_seen", "last seen"),
     ("why", "what it said"),
 ]
 _RUNS = [

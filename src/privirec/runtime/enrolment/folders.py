@@ -48,6 +48,7 @@ from privirec.runtime.node import Node, calendar
 from privirec.runtime.node.budget import Budget
 from privirec.runtime.node.memory import FILE as MEMORY_FILE
 from privirec.runtime.node.memory import Memory
+from privirec.runtime.operator_log import note_all
 from privirec.secagg.keys import Identity
 
 WAITING = "waiting-roster.json"
@@ -205,7 +206,17 @@ class OperatorFolder:
     def install(self, members: RosterFile) -> None:
         if members.operator != self.operator:
             raise UsageError(f"a roster of operator {members.operator[:16]}, not of this one")
+        is_first = not (self.folder / "roster.json").exists()
+        changes = members.since(None if is_first else self.members)
         members.write(self.folder / "roster.json")
+        note_all(
+            self.folder,
+            [
+                {"did": what, "roster": members.number, "key": key[:16]}
+                | ({"client": member.client, "name": member.name} if member else {})
+                for what, member, key in changes
+            ],
+        )
 
     def run(self, name: str) -> Path:
         if not name or not all(c.isalnum() or c in "-_." for c in name) or name[0] == ".":

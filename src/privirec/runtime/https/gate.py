@@ -7,12 +7,13 @@ replay, and limits on rate and number.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from privirec.durable import private_folder, write_whole
 from privirec.errors import PrivirecError
 from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.enrolment.invitations import (
@@ -32,7 +34,7 @@ from privirec.runtime.enrolment.invitations import (
     NotEnrolled,
 )
 from privirec.runtime.enrolment.roster import RosterEntry, RosterFile
-from privirec.runtime.health import Level, disk
+from privirec.runtime.health import Level, disk, until
 from privirec.runtime.https.limits import PIECE, TITLES_FILE, Allowance, Limits
 from privirec.runtime.https.mailbox import BadAnswer, BadRange, Mailbox, NoRoom, Waiting
 from privirec.runtime.https.metrics import ServerMetrics
@@ -71,6 +73,9 @@ LARGEST_APPLICATION = 1 << 13
 """Largest application of a new client, in bytes."""
 LOOK_AGAIN = 5
 """Seconds after which a client that waits for the operator's approval asks again."""
+SEEN = "seen.json"
+WRITE_SEEN = 60.0
+A_DAY = 86_400.0
 _RANGE = re.compile(r"bytes=([0-9]{1,12})-")
 _WHOLE = re.compile(r"[0-9]{1,12}")
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -131,6 +136,12 @@ class Gate:
         self._allowances: dict[int, Allowance] = {}
         self._together = 0
         self._joining = 0
+        self.certificate_ends = 0.0
+        """Time at which the certificate ends; 0 if a proxy has it."""
+        self._warned = 0.0
+        self._last_seen = read_seen(home)
+        """Client -> time of its last request."""
+        self._seen_written = 0.0
         self.read_roster()
         self.application = Starlette(
             routes=[
@@ -251,7 +262,34 @@ class Gate:
             self._metrics.approved.set(self.approved)
             self._metrics.running.set(self._mailbox.running)
             self._metrics.connections.set(len(self._lines))
+            self._metrics.look_at(self._home.folder)
+            self._metrics.certificate.set(self.certificate_ends)
+            self._warn_of_the_end()
+            self._write_seen()
             await asyncio.sleep(1.0)
+
+    def _warn_of_the_end(self) -> None:
+        """Log once a day that the certificate ends soon."""
+        if not self.certificate_ends or time.time() - self._warned < A_DAY:
+            return
+        self._warned = time.time()
+        found = until(self.certificate_ends, "the server's certificate")
+        if found.level is not Level.OK:
+            log.warning("%s", found.said)
+
+    def _write_seen(self) -> None:
+        """Write down when clients were last here, every minute; they are asked nothing."""
+        if (now := time.monotonic()) - self._seen_written < WRITE_SEEN:
+            return
+        self._seen_written = now
+        seen = {str(client): round(at) for client, at in self._last_seen.items()}
+        with suppress(OSError):  # the disk may be full
+            path = private_folder(self._home.folder / "https") / SEEN
+            write_whole(path, json.dumps(seen).encode(), durable=False)
+
+    def count_run(self, result: Mapping[str, Any]) -> None:
+        """Count a run that has ended, with its result, in the metrics."""
+        self._metrics.count_run(result)
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -411,6 +449,7 @@ class Gate:
                     self._lines.proven(line, request.client)
                 with self.turn(request):
                     self._mailbox.seen(request.client)
+                    self._last_seen[request.client] = time.time()
                     response = await handler(http, request)
             except Rejected as refused:
                 response = await self._refuse(http, refused)
@@ -476,6 +515,15 @@ class Gate:
             if len(self._said) < MOST_SAID:
                 self._said[line] = now
                 log.warning("%s", line)
+
+
+def read_seen(home: OperatorFolder) -> dict[int, float]:
+    """Return for each client the time of its last request, as the server last wrote it down."""
+    try:
+        found = json.loads((home.folder / "https" / SEEN).read_bytes())
+        return {int(client): float(at) for client, at in found.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
 
 
 async def _chunks(content: bytes, start: int, stop: int) -> AsyncIterator[bytes]:

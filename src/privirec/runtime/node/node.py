@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from privirec.data.catalogue import Catalogue
 from privirec.data.interactions import Interactions
-from privirec.durable import alone, mapped, private_folder, write_pieces
+from privirec.durable import alone, mapped, private_folder, write_pieces, write_whole
 from privirec.errors import DataError, FederationError, PrivirecError, SitsOut
 from privirec.federated.dp.loss import Loss
 from privirec.federated.dp.tables import forget_tables
@@ -42,6 +42,7 @@ from privirec.runtime.messages import (
     Answer,
     ArtifactPiece,
     Exchange,
+    GoBack,
     Goodbye,
     Hello,
     Message,
@@ -184,6 +185,8 @@ class Node:
         if isinstance(said, TurnedAway):
             log.error("turned away by the server: %s", said.reason)
             return self._seal(asked.run, Goodbye())
+        if isinstance(said, GoBack):
+            return self._go_back(asked.run, said)
         state = self._load(asked.run)
         if isinstance(said, Abort):
             log.error("run %s is over: %s", asked.run[:8], said.reason)
@@ -363,6 +366,22 @@ class Node:
                 state = self._install(state, inbox, piece)
         installed = state.part is Participation.FINISHED
         return self._seal(state.run, Received(offset=arrived, installed=installed))
+
+    def _go_back(self, run: str, said: GoBack) -> bytes:
+        """Use an earlier model again, if it is still here; an older request changes nothing."""
+        from privirec.device.installed import Installed  # noqa: PLC0415 - seldom, and large
+
+        last = self._runs / "go-back"
+        before = int(last.read_text()) if last.exists() else -1
+        if said.number > before:
+            model = self._folder / "model"
+            found = Installed(model).go_back(said.model) if Installed.at(model) else None
+            write_whole(last, str(said.number).encode())
+            if found:
+                log.warning("the operator took the last model back: %s is used again", found[:16])
+            else:
+                log.warning("the operator took the last model back; the earlier is not here")
+        return self._seal(run, Goodbye())
 
     def _install(self, state: ClientRun, inbox: Inbox, piece: ArtifactPiece) -> ClientRun:
         """Install the model, or put the model of a spoilt run into a folder that nothing reads.
