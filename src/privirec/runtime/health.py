@@ -108,7 +108,7 @@ def _clock(date: str | None) -> Finding:
         return Finding("clock", Level.OK, "the server does not say what time it is")
     ahead = parsedate_to_datetime(date).timestamp() - time.time()
     if abs(ahead) < MOST_SKEW:
-        return Finding("clock", Level.OK, "server and this machine agree")
+        return Finding("clock", Level.OK, "the clocks of the server and this machine agree")
     way = "ahead of" if ahead > 0 else "behind"
     said = f"the server's clock is {abs(ahead):.0f} s {way} this machine's"
     return Finding("clock", Level.BAD, said)
