@@ -58,7 +58,7 @@ class Schedule(BaseModel):
     not_before: datetime = datetime.min.replace(tzinfo=UTC)
     """Time of the next try."""
     said: str = ""
-    """What became of the last try."""
+    """Outcome of the last try."""
 
 
 def read(home: OperatorFolder) -> Schedule | None:

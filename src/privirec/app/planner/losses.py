@@ -1,4 +1,4 @@
-"""How many clients of a federation may be missing, and how many may collude with the server."""
+"""Numbers of clients that may be missing, and that may collude with the server."""
 
 from __future__ import annotations
 

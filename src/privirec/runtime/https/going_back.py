@@ -30,7 +30,7 @@ FILE = "go-back.json"
 
 
 class Request(BaseModel):
-    """What all clients are asked for."""
+    """Request to all clients, and those that have answered."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
