@@ -84,6 +84,11 @@ class RunPlan(BaseModel):
     def sums(self) -> tuple[PlannedSum, ...]:
         return tuple(self.program.sums())
 
+    @property
+    def number_of_sums(self) -> str:
+        """Number of sums in words; a run may leave out the last ones."""
+        return f"{'at most ' if any(one.optional for one in self.sums) else ''}{len(self.sums)}"
+
     @cached_property
     def protected(self) -> bool:
         """True if noise protects every sum."""

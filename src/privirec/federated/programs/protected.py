@@ -104,10 +104,10 @@ class ProtectedSettings(ProgramSettings):
     columns: int | None = Field(None, ge=1)
     """Number of columns of the way `power`, at most the size of the head; None: chosen as for
     `head`."""
-    upload_limit: Annotated[
-        int | None, Option("BYTES", NOISE, "5,000,000, or more if --head needs it")
-    ] = Field(None, ge=1)
-    """Most bytes that a client sends in its vectors, all sums together.
+    upload_limit: Annotated[int | None, Option("BYTES", NOISE, "5,000,000 or more")] = Field(
+        None, ge=1
+    )
+    """Most bytes of a client's vectors.
 
     The head, where nobody chose it, is as large as is useful and fits. None: 5,000,000, or as many
     as sizes that somebody chose need.

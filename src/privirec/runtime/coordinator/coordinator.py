@@ -376,7 +376,7 @@ class Coordinator:
             return False
         number = self._state.computing.step.sum_number
         self._state.stop(
-            f"in sum {number} of {len(self.plan.sums)} {why}, and a sum without "
+            f"in sum {number} of {self.plan.number_of_sums} {why}, and a sum without "
             "them, beside the earlier ones, would show their histories; no further sum was "
             "opened. Start a new run when the same clients are back",
             words,

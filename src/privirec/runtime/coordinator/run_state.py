@@ -160,7 +160,7 @@ class ServerRun:
         step = self.computing.step
         if not step.sum_number:
             return f"{step.phase.value}: {step.name}"
-        return f"sum {step.sum_number} of {len(self.plan.sums)}: {step.name}"
+        return f"sum {step.sum_number} of {self.plan.number_of_sums}: {step.name}"
 
     # --- changes ----------------------------------------------------------------------------------
 

@@ -147,10 +147,8 @@ class StepAnswerer:
         )
         reply = session.receive(announcement)
         log.info(
-            "run %s: takes part, %d clients, %s%d sums, %s",
-            *(state.run[:8], len(plan.users)),
-            "at most " if any(planned.optional for planned in plan.sums) else "",
-            *(len(plan.sums), plan.spec.aggregator),
+            "run %s: takes part, %d clients, %s sums, %s",
+            *(state.run[:8], len(plan.users), plan.number_of_sums, plan.spec.aggregator),
         )
         self._note_participants(state, plan, session)
         state.session = session.dump()
@@ -227,8 +225,8 @@ class StepAnswerer:
         size = store(session.vector_bytes(number, length), blocks)
         state.session = session.dump()
         log.info(
-            "run %s: sum %d of %d (%s) answered",
-            *(state.run[:8], step.sum_number, len(plan.sums), ask.name),
+            "run %s: sum %d of %s (%s) answered",
+            *(state.run[:8], step.sum_number, plan.number_of_sums, ask.name),
         )
         # From now on this client may be in a sum. Without a recovery phase, it is never told more.
         is_told = step.opens_sum or bool(state.cohort)
