@@ -66,7 +66,7 @@ def validation_split(
     With "random", it is a random share of every history. With "block", it is items of a history
     that follow each other in number, from a random one on. Data sets that number items as they
     occur, as Gowalla and Yelp2018 do, have items of one time side by side, so a block is more like
-    a test set of later items than a random share is.
+    a test set of later items. It is no model of it: see docs/results.
     """
     if by not in get_args(Held):
         raise UsageError(f"no validation by {by!r}; there are {', '.join(get_args(Held))}")
