@@ -14,8 +14,6 @@ from privirec.runtime.health import Finding, Level, authorities, disk, reached, 
 from privirec.runtime.https.connection import trusting
 from privirec.version import __version__
 
-DEFAULT_PORT = 9443
-
 
 def findings(home: OperatorFolder, address: str | None = None) -> list[Finding]:
     """Return all findings on a server; `address` is what clients connect to."""
@@ -81,7 +79,7 @@ def _connection(home: OperatorFolder, address: str | None) -> Iterator[Finding]:
         yield from reached(host, parts.port or 443, trusting(ca), host)
         return
     given = serving.options_given(home)
-    port = int(given.get("--port", DEFAULT_PORT))
+    port = int(given.get("--port", serving.DEFAULT_PORT))
     if "--behind-proxy" in given:
         yield from reached("127.0.0.1", port, None, "127.0.0.1")
         return
