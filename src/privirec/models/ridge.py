@@ -49,8 +49,8 @@ class RidgeConfig(Config):
 class Ridge(Recommender):
     """Ridge: the regression of histories on themselves, as a polynomial of the item-item matrix.
 
-    It needs neither an inverse nor eigenvectors. On sparse data it is ahead of other models where
-    test is a random part of the histories, and not where it is their latest part.
+    It needs neither an inverse nor eigenvectors. It is ahead of BSPM and ChebyCF on random parts of
+    the histories of Gowalla and Yelp2018, and behind on their test splits, which are not random.
     """
 
     name = "ridge"
