@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
-from math import isqrt
+from itertools import combinations, pairwise
+from math import ceil, isqrt
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,14 @@ from privirec.federated import wire
 from privirec.federated.contributions import ClientContext, Histories, NoiseShare, NoisyPairs
 from privirec.federated.contributions import noisy_pairs as module
 from privirec.federated.programs import Protected, ProtectedSettings, program_of
-from privirec.federated.programs.protected_ways import Power, similar_pairs
+from privirec.federated.programs.protected_ways import (
+    LARGEST_PAIRS_SHARE,
+    PAIRS_FROM,
+    PAIRS_PER_SIGNAL,
+    SMALLEST_PAIRS_SHARE,
+    Power,
+    similar_pairs,
+)
 from privirec.models import Denoised
 from privirec.runtime.execute import execute
 from privirec.runtime.local.client import clients_of
@@ -130,11 +137,24 @@ def test_runtimes_agree_on_a_run_with_pairs(silos: int | None) -> None:
 
 
 def test_pairs_are_summed_where_there_is_signal() -> None:
-    def share(people: int) -> float:
-        way = Protected(ProtectedSettings(way="power", epsilon=8), people, 5000).way
+    """Test the rule: no pairs below a signal, a share that grows above it, up to the largest."""
+    settings = ProtectedSettings(way="power", epsilon=8)
+    of_one = settings.promise(1).signal(1)
+
+    def share(signal: float) -> float:
+        way = Protected(settings, ceil(signal / of_one), 5000).way
         assert isinstance(way, Power)
         return way.parts[-1] if way.pairs else 0.0
 
-    assert share(4_000) == 0
-    assert 0 < share(7_000) < share(10_000) <= 0.3
-    assert share(1_000_000) == 0.3
+    pays, enough = (
+        PAIRS_FROM + least / PAIRS_PER_SIGNAL
+        for least in (SMALLEST_PAIRS_SHARE, LARGEST_PAIRS_SHARE)
+    )
+    assert PAIRS_FROM < pays < enough
+    for signal in (PAIRS_FROM / 2, PAIRS_FROM, (PAIRS_FROM + pays) / 2):
+        assert share(signal) == 0
+    between = [share(signal) for signal in np.linspace(pays, enough, 5)]
+    assert all(less < more for less, more in pairwise(between))
+    assert between[0] >= SMALLEST_PAIRS_SHARE
+    assert between[0] == pytest.approx(SMALLEST_PAIRS_SHARE, abs=of_one * PAIRS_PER_SIGNAL)
+    assert between[-1] == share(10 * enough) == LARGEST_PAIRS_SHARE

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from privirec.app.audit import Audited, audit, release_of
 from privirec.data import Dataset, Interactions
 from privirec.errors import UsageError
-from privirec.federated.contributions import NoisyHeadGram, PowerStep
+from privirec.federated.contributions import NoisyHeadGram, NoisyPopularity, PowerStep
+from privirec.federated.dp.loss import Loss
 from privirec.federated.programs import Protected, ProtectedSettings
 from privirec.privacy.attacks import ATTACKS, Guesses, Test
 from privirec.privacy.attacks.canaries import people_with
@@ -227,10 +228,10 @@ def test_noise_of_the_audit_is_what_the_promise_counts_on(small: Dataset) -> Non
     release = release_of("protected", small, PAIRS | {"head": 200})
     federation = release.federation
     assert federation is not None
-    (_, gram) = release.sums
+    (popularity, gram) = release.sums
+    assert isinstance(popularity.ask, NoisyPopularity)
     assert isinstance(gram.ask, NoisyHeadGram)
     noise = gram.total - federation.exact(gram.ask, small.train)
-    assert gram.ask.contributors < small.train.n_users
     assert np.std(noise) == pytest.approx(gram.ask.share.protecting_deviation, rel=0.02)
     view = item_item_view(release)
     assert view is not None
@@ -238,16 +239,19 @@ def test_noise_of_the_audit_is_what_the_promise_counts_on(small: Dataset) -> Non
     assert view.errors[0] == pytest.approx(np.std(noise) / 2**gram.ask.fraction_bits / 2**0.5, 0.02)
     promise = federation.promise
     assert promise is not None
-    assert (
-        promise[0]
-        == Protected(
-            ProtectedSettings(
-                way="gram", head=200, clients=200, contributors=gram.ask.contributors
-            ),
-            200,
-            300,
-        ).describe()["epsilon"]
+    epsilon, delta, _ = promise
+    # The first sum counts on fewer clients than the second, from which nobody drops out.
+    assert popularity.ask.contributors < gram.ask.contributors < small.train.n_users
+    settings = ProtectedSettings(
+        way="gram",
+        head=200,
+        clients=200,
+        contributors=popularity.ask.contributors,
+        corrupt=200 - gram.ask.contributors,
     )
+    assert epsilon == Protected(settings, 200, 300).describe()["epsilon"]
+    together = Loss.together(one.ask.protected.loss for one in release.sums)
+    assert epsilon == together.epsilon(delta)
 
 
 def test_seeds_give_other_noise_and_the_same_seed_the_same(small: Dataset) -> None:

@@ -288,11 +288,12 @@ def drift(train: NDArray[np.int64], test: NDArray[np.int64]) -> float | None:
 
 def sharded_statistics(data: ShardedDataset) -> Statistics:
     """Compute the statistics of a sharded data set with one shard in memory at a time."""
-    item_degrees = np.zeros(data.n_items, np.int64)
+    item_degrees, tested = np.zeros((2, data.n_items), np.int64)
     with_degree = np.zeros(data.n_items + 1, np.int64)
-    for train in data.trains():
-        item_degrees += train.item_degrees
-        with_degree += np.bincount(train.user_degrees, minlength=data.n_items + 1)
+    for shard in map(data.shard, range(len(data))):
+        item_degrees += shard.train.item_degrees
+        tested += shard.test.item_degrees
+        with_degree += np.bincount(shard.train.user_degrees, minlength=data.n_items + 1)
     degrees = np.flatnonzero(with_degree)
     users, interactions = data.n_users, data.n_interactions
     # The median of n users in ascending order is the middle one, or the mean of the middle two.
@@ -311,7 +312,7 @@ def sharded_statistics(data: ShardedDataset) -> Statistics:
         items_under_5_users=int((item_degrees < 5).sum()),
         items_without_users=int((item_degrees == 0).sum()),
         users_without_test=users - sum(shard.tested for shard in data.shards),
-        test_drift=None,
+        test_drift=drift(item_degrees, tested),
     )
 
 

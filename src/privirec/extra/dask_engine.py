@@ -81,7 +81,8 @@ def opened(address: str, workers: int | None) -> Iterator[DaskEngine]:
     try:
         client_of, cluster_of = distributed.Client, distributed.LocalCluster
     except ImportError:
-        raise UsageError(f"--engine {address} needs Dask: pip install 'privirec[dask]'") from None
+        needed = "pip install 'distributed>=2024.8'"
+        raise UsageError(f"--engine {address} needs Dask: {needed}") from None
     if address != HERE:
         try:
             client = client_of(address, timeout="10s")
