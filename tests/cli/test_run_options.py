@@ -104,7 +104,10 @@ def test_a_field_is_all_that_an_option_takes() -> None:
 @pytest.mark.parametrize("tuned", [False, True])
 def test_a_server_takes_presets_columns_and_settings(tmp_path: Path, tuned: bool) -> None:
     home = OperatorFolder.create(tmp_path)
-    home.save(home.members.approve(ClientFolder.create(tmp_path / "lyon").card("lyon")))
+    members = home.members
+    for name in ("lyon", "oslo", "porto"):  # fewer than a sum needs are refused
+        members = members.approve(ClientFolder.create(tmp_path / name).card(name))
+    home.save(members)
     (tmp_path / "catalogue.txt").write_text("".join(f"{item}\n" for item in range(40)))
     given = ["--method", "spectral", "--rank", "8", "--columns", "3x12"]
     if tuned:

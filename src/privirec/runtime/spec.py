@@ -135,7 +135,7 @@ class Assumptions(BaseModel):
     security_bits: int = 40
     correctness_bits: int = 30
     server_model: Annotated[ServerModel, Option("NAME", _SUMS)] = ServerModel.ACTIVE
-    """Server to protect against: active (may lie) or semi-honest.
+    """Server: active (may lie) or semi-honest.
 
     A server that may lie costs one more exchange.
     """
@@ -452,9 +452,9 @@ class OneProcess(BaseModel):
     ] = Field(None, ge=1)
     """Most items of a history that enter sums, chosen at random."""
     secret_noise: Annotated[bool, Option("", "Noise (method protected)")] = False
-    """Draw noise that nobody can repeat, not from --seed: epsilon then holds."""
+    """Draw noise that nobody can repeat, so that epsilon holds."""
     after: Annotated[Path | None, Option("MODEL", _SIMULATION)] = None
-    """Saved model to go on from: protected adds to its sums, spectral starts from its basis."""
+    """Saved model to go on from: sums of protected, basis of spectral."""
     drop_share: _Share = 0.0
     """Share of the clients that drop out before the first sum (secure aggregation only)."""
 

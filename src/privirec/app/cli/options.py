@@ -112,8 +112,8 @@ Split = Annotated[
         "--split",
         click_type=click.Choice(list(WAYS)),
         metavar="WAY",
-        help="Test items of a single file. random: a share of each user's; time: the latest of "
-        "all; leave-one-out: each user's latest.",
+        help="Test items of one file. random: a share of each user's; time: the latest; "
+        "leave-one-out: each user's latest.",
     ),
 ]
 TestFile = Annotated[

@@ -21,7 +21,7 @@ from privirec.data.datasets import load_sharded
 from privirec.errors import UsageError
 from privirec.federated.programs import DEFAULT_PROGRAM
 from privirec.privacy.worth import promise
-from privirec.progress import shown_progress
+from privirec.progress import Phases, shown_progress
 from privirec.rows import (
     as_bytes,
     as_duration,
@@ -301,17 +301,23 @@ def command(*, chosen: PlanOptions, table: TableOptions) -> None:
                 choice = pilot.run(phases)
             else:
                 choice = choose(population, most, settle=chosen.settle, **chosen.promised)
-            rows = planned_rows(
-                *(choice, links),
-                aggregator=chosen.aggregator,
-                assumptions=chosen.assumptions,
-                dataset=words_for(chosen.dataset or DATA, chosen.data_dir, table),
-                phases=phases,
-            )
+            rows = _rows(chosen, choice, links, table, phases)
     except ProtocolError as error:
         raise UsageError(f"{chosen.aggregator} refuses these numbers: {error}") from None
     write_json_lines(chosen.json_file, rows)
     _show(choice, rows, most if chosen.budget is not None else None)
+
+
+def _rows(
+    chosen: PlanOptions, choice: Proposal, links: Links, table: TableOptions, phases: Phases
+) -> list[dict[str, Any]]:
+    return planned_rows(
+        *(choice, links),
+        aggregator=chosen.aggregator,
+        assumptions=chosen.assumptions,
+        dataset=words_for(chosen.dataset or DATA, chosen.data_dir, table),
+        phases=phases,
+    )
 
 
 def _show_budgets(chosen: PlanOptions, table: TableOptions) -> None:

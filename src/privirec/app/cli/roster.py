@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ from privirec.runtime.enrolment.cards import Card, Rotation
 from privirec.runtime.enrolment.certificates import make_certificates
 from privirec.runtime.enrolment.folders import OperatorFolder
 from privirec.runtime.enrolment.identities import fingerprint, is_told, make_identity, read_identity
-from privirec.runtime.enrolment.invitations import DAYS, Invitations
+from privirec.runtime.enrolment.invitations import DAYS, Invitation, Invitations
 from privirec.runtime.enrolment.roster import RosterFile
 
 app = typer.Typer()
@@ -183,19 +184,23 @@ def invite(
     options.refuse_to_replace([out] if out else [])
     server = address or serving.address(home)
     made = invitations.make(wanted, server, days=days, by_hand=by_hand)
-    rows = [{"name": each.name, "link": each.link} for each in made]
     if out is not None:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, ["name", "link"], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_whole(out, text.getvalue().encode())
-        say(f"{len(rows)} links in {out}; each enrols one client, for {days} days.")
+        _write_links(out, made)
+        say(f"{len(made)} links in {out}; each enrols one client, for {days} days.")
     else:
-        for row in rows:
-            typer.echo(f"{row['name']}: privirec client join {row['link']}")
+        for each in made:
+            typer.echo(f"{each.name}: privirec client join {each.link}")
     if by_hand or not home.has_operator_key:
         say(f"Approve those who came: privirec server approve {shlex.quote(str(folder))}")
+
+
+def _write_links(out: Path, made: Iterable[Invitation]) -> None:
+    """Write a CSV file with the names and links of invitations."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["name", "link"])
+    writer.writerows([each.name, each.link] for each in made)
+    write_whole(out, text.getvalue().encode())
 
 
 def _listed(path: Path) -> list[str]:

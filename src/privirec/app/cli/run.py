@@ -71,8 +71,7 @@ class DataOptions:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Compute sums on workers: dask starts --threads of them here, tcp://HOST:PORT "
-            "uses a Dask cluster.",
+            help="Dask workers for sums: dask starts --threads, or tcp://HOST:PORT.",
             show_default=False,
         ),
     ] = field(default=None, metadata=_SHARDS)

@@ -30,7 +30,7 @@ class PrivirecKSettings(PowerSettings):
     eigenvalues: Annotated[Literal["diagonal", "rayleigh-ritz"], Option("WAY", POWER_METHODS)] = (
         "rayleigh-ritz"
     )
-    """privirec-k: Rayleigh quotient, or diagonal of QR.
+    """privirec-k: quotients, or diagonal of QR.
 
     The paper takes the diagonal.
     """

@@ -87,7 +87,7 @@ class ProtectedSettings(ProgramSettings):
     delta: Annotated[float | None, Option("X", NOISE, "1e-6, or 1 / (10 people) if less")] = Field(
         None, ge=1e-30, le=0.01
     )
-    """Probability that the promise fails.
+    """Chance that it fails.
 
     None: at most 1e-6 and at most 1 / (10 n) for n people (`dp.gaussian.delta_for`).
     """
