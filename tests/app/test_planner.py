@@ -58,6 +58,12 @@ def command(line: str, out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
+def with_sizes(row: dict[str, Any]) -> str:
+    """Return the command of a row; `protected` takes the planned sizes, which it chooses else."""
+    sizes = f" --way {row['way']} --head {row['head']}" if row["way"] else ""
+    return f"{row['command']}{sizes}"
+
+
 # --- exact byte counts ----------------------------------------------------------------------------
 
 DATA = "synthetic:170x150"
@@ -87,7 +93,7 @@ def test_a_run_of_the_printed_command_has_the_planned_bytes(
     (row,) = (row for row in rows if row["method"] == method)
     assert row["fits"]
     assert row["down_is_exact"]
-    line = row["command"].replace("--dataset DATA", f"--dataset {DATA}")
+    line = with_sizes(row).replace("--dataset DATA", f"--dataset {DATA}")
     (counted,) = command(line, tmp_path / "run.jsonl")
     for what in ("bytes_up_per_client", "bytes_down_per_client", "sums", "rank", "epsilon"):
         assert row[what] == counted[what], what
@@ -105,11 +111,23 @@ def test_over_secure_aggregation_too(more: str, server: str, tmp_path: Path) -> 
     plan = f"privirec plan --dataset synthetic:37x60 --budget 1MB --drop-share 0.05 {more} {said}"
     row = command(plan, tmp_path / "plan.jsonl")[0]
     assert row["aggregation_bytes_up_per_client"] > 1000
-    line = f"{row['command']} --runtime in-process --aggregator secagg+ {said}"
+    line = f"{with_sizes(row)} --runtime in-process --aggregator secagg+ {said}"
     (counted,) = command(line, tmp_path / "run.jsonl")
     for way in ("up", "down"):
         planned = row[f"bytes_{way}_per_client"] + row[f"aggregation_bytes_{way}_per_client"]
         assert planned == counted[f"bytes_{way}_per_client"]
+
+
+@pytest.mark.usefixtures("no_kernels")
+@pytest.mark.parametrize("limit", [600, 1_000_000])
+def test_sizes_that_a_run_chooses_stay_within_the_budget(limit: int, tmp_path: Path) -> None:
+    plan = PROMISED.replace("1MB", f"{limit}B")
+    (row,) = command(plan, tmp_path / "plan.jsonl")
+    (counted,) = command(row["command"], tmp_path / "run.jsonl")
+    assert row["bytes_up_per_client"] <= limit
+    assert counted["bytes_up_per_client"] <= limit
+    assert counted["epsilon"] == pytest.approx(row["epsilon"], rel=1e-3)
+    assert counted["bytes_up_per_client"] == pytest.approx(row["bytes_up_per_client"], rel=0.1)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -149,8 +167,10 @@ def test_counts_of_pairs_take_the_narrowest_ring() -> None:
 def test_the_largest_there_are_can_be_planned() -> None:
     people = Population(MOST_USERS, MOST_ITEMS)
     (whole,) = (one for one in candidates(people, 10**10) if one.spec.method == "privirec")
-    assert aggregation_bytes(whole.sums, "secagg", Assumptions(), 10_000)[0] > 10**6
-    assert aggregation_bytes(whole.sums[:1], "secagg+", Assumptions(), MOST_USERS)[1] > 2**29
+    sums = whole.sums
+    most = len(whole.program.sums())
+    assert aggregation_bytes(sums, "secagg", Assumptions(), 10_000, most)[0] > 10**6
+    assert aggregation_bytes(sums[:1], "secagg+", Assumptions(), MOST_USERS, 1)[1] > 2**29
 
 
 # --- proposals ------------------------------------------------------------------------------------
@@ -462,7 +482,8 @@ def test_the_printed_plan() -> None:
     assert done.exit_code == 0, done.output
     for word in ("->", "spectral", "head-gram", "too large", "--largest-degree", "--top-fifth"):
         assert word in done.output
-    for words in ("estimated", "20% dropping out", "To run it: privirec run --dataset DATA"):
+    spared = "1,500 corrupt clients and 6,000 missing ones"  # 5% and 20% of 30,000
+    for words in ("estimated", spared, "To run it: privirec run --dataset DATA"):
         assert words in done.output
 
 

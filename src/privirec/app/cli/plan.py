@@ -253,7 +253,8 @@ class PlanOptions:
 def command(*, chosen: PlanOptions, table: TableOptions) -> None:
     """Propose method, size and bits for a budget of bytes, and estimate the costs of a run.
 
-    Bytes up and down equal, to the byte, those that a run of the printed command counts. The
+    Bytes up and down equal, to the byte, those that a run of the printed command counts; with
+    --epsilon they are what to expect, since noisy popularity decides the sizes during the run. The
     overhead of secure aggregation is shown separately: encoded messages, if no client drops out,
     without the overhead of the carrier. CPU seconds are estimates: the real kernels, timed here for
     a fraction of a second each, times the number of calls. Time is transfer plus CPU of the client
@@ -446,6 +447,8 @@ def _show(choice: Proposal, rows: list[dict[str, Any]], budget: int | None) -> N
         f"+ up, down: {_protection(first)}. CPU: estimated from kernels timed on this machine, one "
         "thread. Time: transfer and CPU."
     )
+    if not exact:
+        say("Items, k and bytes are what to expect: noisy popularity decides them during the run.")
     if not all(row["down_is_exact"] for row in rows):
         say("~: privirec hands out what is not zero in P~, which only a data set tells.")
     both = (first["epsilon"], first["delta"], first["epsilon_replacing"])

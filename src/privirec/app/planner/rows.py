@@ -77,6 +77,7 @@ def row_of(
         "rank": described.get("rank"),
         "rounds": described.get("rounds"),
         "columns": _columns(candidate),
+        "way": described.get("way"),
         "head": described.get("head", candidate.spec.given().get("head")),
         "ring_bits": _ring_bits(candidate),
         "epsilon": described.get("epsilon"),
