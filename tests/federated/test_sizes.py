@@ -259,6 +259,9 @@ def test_each_bound_refuses_what_exceeds_it() -> None:
     ):
         with pytest.raises(FederationError, match=said):
             bound.check(lie)
+    for other in ({"signed": not bound.shape.signed}, {"ring_bits": bound.shape.ring_bits - 1}):
+        with pytest.raises(FederationError, match="in another ring than planned"):
+            replace(bound, shape=replace(bound.shape, **other)).check(ask)
     for lie, said in (
         (replace(ask, deviation=ask.deviation * 9 // 10), "noise of noisy-head-gram is less"),
         (replace(ask, contributors=ask.contributors * 8 // 10), "noise of noisy-head-gram is less"),

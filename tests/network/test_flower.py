@@ -159,7 +159,7 @@ def test_a_run_that_cannot_be_started_burns_no_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = OperatorFolder.create(tmp_path / "server")
-    files = [mock.Mock(**{"model_dump_json.return_value": text}) for text in ("{}", '{"k": 8}')]
+    files = [RunSpec(program=PrivirecKSettings(rank=rank)) for rank in (4, 8)]
     down = mock.Mock(side_effect=FederationError("flwr run failed: nobody listens"))
     monkeypatch.setattr(installed, "flwr", down)
     for file in files:

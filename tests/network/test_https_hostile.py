@@ -24,7 +24,7 @@ import pytest
 from privirec.runtime import envelope
 from privirec.runtime import lines as lines_module
 from privirec.runtime.enrolment.certificates import make_certificates
-from privirec.runtime.enrolment.folders import ClientFolder
+from privirec.runtime.enrolment.folders import ClientFolder, OperatorFolder
 from privirec.runtime.https import connection as connection_module
 from privirec.runtime.https import gate as gate_module
 from privirec.runtime.https import mailbox as mailbox_module
@@ -388,8 +388,9 @@ def test_a_run_ends_no_server_by_being_taken_away(
 
     monkeypatch.setattr(server_module, "starts", lambda _: SimpleNamespace(glob=glob))
     monkeypatch.setattr(server_module, "LOOK_FOR_RUNS", 0.0)
-    nothing: Any = None
-    server_module._serve_runs(nothing, nothing, stop)
+    home = OperatorFolder.create(tmp_path / "server")
+    unused: Any = None  # no run is served, and nobody is asked to go back
+    server_module._serve_runs(home, unused, unused, stop)
     assert len(looks) == 2
 
 

@@ -575,7 +575,7 @@ def test_sizes_are_as_specified() -> None:
         "advertise": (26 + 96, 86 + 18 * sums),
         "share": (
             sums * (46 + others * (piece + 16)),
-            sums * (74 + bitmap) + 96 * clients,
+            sums * (82 + bitmap) + 96 * clients,
         ),
         "input": (sums * -(-elements * element_bits // 8), 0),
         "confirm": (sums * 26 + 64, sums * (26 + bitmap)),

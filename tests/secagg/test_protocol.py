@@ -309,8 +309,18 @@ def test_the_caller_may_supply_the_accumulator(tmp_path: Path, name: str) -> Non
     opened = run.sum(one_block)
     assert isinstance(opened.total, np.memmap)
     assert opened.values().tolist() == plain_sum(set(range(12)))
-    with pytest.raises(UsageError, match="accumulator"):
-        federation(name, settings=ServerSettings(accumulator=lambda *_: np.zeros(3, np.uint32)))
+    words = SHAPE.ring.dtype
+    other = np.uint64 if words != np.uint64 else np.uint32
+    for wrong, length in (
+        (np.zeros(3, words), LENGTH),
+        (np.zeros(LENGTH, other), LENGTH),
+        (np.zeros(LENGTH, words), LENGTH - 8),  # as long as announced, for a shorter sum
+    ):
+        settings = ServerSettings(accumulator=lambda *_, wrong=wrong: wrong)
+        with pytest.raises(UsageError, match=f"the accumulator must hold {length} {words} words"):
+            federation(name, settings=settings).sum(
+                lambda client, length=length: [vector(client)[:length]], length=length
+            )
 
 
 @ALL

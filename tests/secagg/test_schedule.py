@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import privirec.extra.lightsecagg
 import privirec.secagg
 from privirec.secagg import Phase, Schedule, ServerModel, Statement, protocol, protocol_names
 from privirec.secagg.bell2020.messages import Neighbours
@@ -24,7 +25,13 @@ from privirec.secagg.errors import (
     TooManyDropped,
     WrongRun,
 )
-from privirec.secagg.messages import ProtocolMessage, encode
+from privirec.secagg.messages import (
+    ProtocolMessage,
+    SetupMessage,
+    SumMessage,
+    SurvivorsMessage,
+    encode,
+)
 
 from .test_attacks import LENGTH, Run, start, vector
 
@@ -309,15 +316,16 @@ def test_no_sum_is_skipped_over_clients_that_cannot_be_in_it(name: str) -> None:
 def test_kinds_of_messages_are_unique_over_all_protocols() -> None:
     modules = [
         import_module(found.name)
-        for found in walk_packages(privirec.secagg.__path__, "privirec.secagg.")
+        for package in (privirec.secagg, privirec.extra.lightsecagg)
+        for found in walk_packages(package.__path__, f"{package.__name__}.")
         if found.name.endswith(".messages")
     ]
     types = {
         one
         for module in modules
         for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, ProtocolMessage) and one is not ProtocolMessage
-    }
+        if isinstance(one, type) and issubclass(one, ProtocolMessage)
+    } - {ProtocolMessage, SetupMessage, SumMessage, SurvivorsMessage}  # bases, which are never sent
     assert len(types) >= 8
     assert len({one.kind for one in types}) == len(types)
     assert {one.kind for one in types if one.__module__.startswith("privirec.secagg.bell")} == {

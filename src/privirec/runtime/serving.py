@@ -74,19 +74,19 @@ def options_given(home: OperatorFolder) -> dict[str, str]:
 
 def running_version(home: OperatorFolder) -> str:
     """Return the version of the server that was last up; empty if there is no record."""
-    return _lines(home)[2]
+    return _record(home)[2]
 
 
 def _remembered(home: OperatorFolder) -> tuple[str, list[str]]:
     """Return the recorded carrier and options; empty if there is no record."""
-    carrier, options, _ = _lines(home)
+    carrier, options, _ = _record(home)
     try:
         return carrier, shlex.split(options)
     except ValueError:
         return carrier, []
 
 
-def _lines(home: OperatorFolder) -> tuple[str, str, str]:
+def _record(home: OperatorFolder) -> tuple[str, str, str]:
     try:
         told = (home.folder / "carrier").read_text(encoding="utf-8", errors="replace")
     except OSError:  # no server was up yet
