@@ -175,9 +175,8 @@ def test_twenty_devices_enrol_with_one_command_each(
     up = f"privirec server up server --host 127.0.0.1 --port {port} --watched-port 0"
     server.start(up, "Start runs with")
     server.run("privirec server invite server --list names.csv --out links.csv")
-    links = {
-        row["name"]: row["link"] for row in csv.DictReader((server.folder / "links.csv").open())
-    }
+    written = (server.folder / "links.csv").read_text().splitlines()
+    links = {row["name"]: row["link"] for row in csv.DictReader(written)}
     devices = []
     for number, name in enumerate(names):
         device = Machine(tmp_path / name, programs, running)

@@ -129,7 +129,9 @@ def test_a_whole_federation_gives_the_simulations_model(small: Dataset, tmp_path
 def test_a_killed_client_comes_back(tmp_path: Path) -> None:
     """Kill a client's SuperNode with SIGKILL after the first sum; Flower lets it reconnect."""
     train, settings = _planted(), PrivirecKSettings(rank=4, rounds=2)
-    spec = RunSpec(program=settings, config={"rank": 4}, silence=15.0)
+    # A message lives as long as `silence`, and Flower starts a program for each: on a busy machine
+    # that takes many seconds.
+    spec = RunSpec(program=settings, config={"rank": 4}, silence=60.0, hello=600.0)
     killed: list[int] = []
     with OneMachine(tmp_path / "federation", "flower") as network:
         network.prepare(train, 3, small_policy())
